@@ -3,7 +3,6 @@
 
 #![no_main]
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +14,7 @@ use qpair_mpi_wire::init::Init;
 use qpair_mpi_wire::registers::{DOORBELL, DOORBELL_HANDSHAKE, REPLY_POST_HOST_INDEX};
 use qpair_mpi_wire::{function, message};
 use qpair_mpt3sas::{HbaOptions, Mpt3sas};
-use qpair_pci::{InProcess, IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{InProcess, PciDevice, PciWrapper, Stepped};
 use qpair_scsi::host::Host;
 use qpair_scsi::{ScsiOptions, scan};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
@@ -164,29 +163,13 @@ impl Card {
     }
 }
 
-impl PciDevice for Card {
-    fn kind(&self) -> &'static str {
-        "hba"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        self.sound.config_bytes()
-    }
-
-    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        self.sound.read_config(offset, into)
-    }
-
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        self.sound.write_config(offset, bytes)
-    }
-
-    fn bar_bytes(&self, bar: u8) -> u64 {
-        self.sound.bar_bytes(bar)
+impl PciWrapper for Card {
+    fn wrapped(&self) -> &impl PciDevice {
+        &*self.sound
     }
 
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        let done = self.sound.read_bar(bar, offset, into);
+        let done = self.wrapped().read_bar(bar, offset, into);
         let mut state = self.state();
         state.reads += 1;
         let reads = state.reads;
@@ -211,50 +194,26 @@ impl PciDevice for Card {
                 _ => {}
             }
         }
-        self.sound.write_bar(bar, offset, bytes)
-    }
-
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        None
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        self.sound.shared_file(bar)
+        self.wrapped().write_bar(bar, offset, bytes)
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         self.state().memory.push((iova, memory.clone()));
-        self.sound.map_dma(iova, memory)
+        self.wrapped().map_dma(iova, memory)
     }
 
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
         self.state().memory.retain(|(start, _)| *start != iova);
-        self.sound.unmap_dma(iova, len)
+        self.wrapped().unmap_dma(iova, len)
     }
 
     fn unmap_all(&self) {
         self.state().memory.clear();
-        self.sound.unmap_all();
-    }
-
-    fn irq_count(&self) -> u32 {
-        self.sound.irq_count()
-    }
-
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        self.sound.set_irq(vector, event)
-    }
-
-    fn reset(&self) {
-        self.sound.reset();
-    }
-
-    fn end_session(&self) {
-        self.sound.end_session();
+        self.wrapped().unmap_all();
     }
 
     fn step(&self, queue: u16) -> Stepped {
-        let stepped = self.sound.step(queue);
+        let stepped = self.wrapped().step(queue);
         let mut state = self.state();
         // Data of disks, sense data and pages of the configuration: memory that is open, after it
         // was written.
@@ -268,10 +227,6 @@ impl PciDevice for Card {
         }
         let _ = state.change(queue.into());
         stepped
-    }
-
-    fn step_all(&self) -> Stepped {
-        self.step(0)
     }
 }
 

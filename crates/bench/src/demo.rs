@@ -8,12 +8,11 @@ use qpair_drivers::Drivers;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
-use crate::ceiling::{Ceiling, CeilingOptions, ceiling};
-use crate::dataset::STORE_BYTES_PER_RECORD;
-use crate::progress::Progress;
-use crate::report::{Report, kernel_release};
-use crate::run::{RunOptions, run};
-use crate::workload::Workload;
+use crate::device::{Ceiling, CeilingOptions, ceiling};
+use crate::progress::{Progress, interrupted};
+use crate::records::STORE_BYTES_PER_RECORD;
+use crate::report::kernel_release;
+use crate::workload::{Report, RunOptions, Workload, open_filled, run};
 
 /// Options of the demo.
 #[derive(Clone, Debug, Serialize)]
@@ -64,6 +63,15 @@ pub struct DemoRow {
 }
 
 impl DemoRow {
+    fn of(interface: &str, outcome: std::result::Result<Report, String>) -> Self {
+        let interface = interface.to_owned();
+        let (report, unavailable) = match outcome {
+            Ok(report) => (Some(report), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self { interface, unavailable, report, ceiling_reads_per_s: None }
+    }
+
     /// Returns the store's reads per second as a share of those of the device alone.
     #[must_use]
     pub fn share_of_ceiling(&self) -> Option<f64> {
@@ -161,10 +169,9 @@ impl Drop for Workplace {
 
 /// Returns an error if the disk has too little space.
 fn check_space(options: &DemoOptions) -> Result<()> {
-    let context =
-        |error: &dyn std::fmt::Display| format!("looking at {}: {error}", options.dir.display());
     let space = rustix::fs::statvfs(&options.dir).map_err(|error| {
-        Error::with_hint(ErrorKind::NotFound, context(&error), "name a folder that exists: --dir")
+        let context = format!("looking at {}: {error}", options.dir.display());
+        Error::with_hint(ErrorKind::NotFound, context, "name a folder that exists: --dir")
     })?;
     let free = space.f_bavail * space.f_frsize;
     let needed = options.size_bytes + options.size_bytes / 8 + (64 << 20);
@@ -172,14 +179,10 @@ fn check_space(options: &DemoOptions) -> Result<()> {
     if free >= needed {
         return Ok(());
     }
+    let (dir, free, needed) = (options.dir.display(), gib(free), gib(needed));
     Err(Error::with_hint(
         ErrorKind::NoSpace,
-        format!(
-            "{} has {:.1} GiB free, the demo needs {:.1} GiB",
-            options.dir.display(),
-            gib(free),
-            gib(needed)
-        ),
+        format!("{dir} has {free:.1} GiB free, the demo needs {needed:.1} GiB"),
         "choose another folder with --dir, or a smaller store with --size",
     ))
 }
@@ -217,31 +220,23 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
         warm_up_seconds: options.seconds.min(3.0),
         ..RunOptions::default()
     };
-    let filled = fill(&run_options, progress)?;
+    let (kv, filled) = open_filled(Workload::Lookup, &run_options, progress)?;
+    progress.begin("closing", 1);
+    kv.close()?;
+    progress.end();
     let best = find_ceiling(&path, &available, options.seconds, progress)?;
     let mut rows = Vec::new();
     for (interface, outcome) in &available {
-        let row = DemoRow {
-            interface: interface.to_string(),
-            unavailable: None,
-            report: None,
-            ceiling_reads_per_s: None,
-        };
+        let name = interface.to_string();
         rows.push(match outcome {
-            Err(error) => DemoRow { unavailable: Some(error.to_string()), ..row },
+            Err(error) => DemoRow::of(&name, Err(error.to_string())),
             Ok(()) => {
+                let options = RunOptions { io: (*interface).into(), ..run_options.clone() };
                 let before = best.again(options.seconds, progress)?;
-                let report = run(
-                    Workload::Lookup,
-                    &RunOptions { io: (*interface).into(), ..run_options.clone() },
-                    progress,
-                )?;
+                let report = run(Workload::Lookup, &options, progress)?;
                 let after = best.again(options.seconds, progress)?;
-                DemoRow {
-                    report: Some(report),
-                    ceiling_reads_per_s: Some((before + after) / 2.0),
-                    ..row
-                }
+                let ceiling_reads_per_s = Some((before + after) / 2.0);
+                DemoRow { ceiling_reads_per_s, ..DemoRow::of(&name, Ok(report)) }
             }
         });
     }
@@ -253,7 +248,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
         records,
         store_bytes,
         memory_bytes: options.memory_bytes,
-        fill_records_per_s: filled,
+        fill_records_per_s: filled.unwrap_or_default(),
         ceiling: best.describe(),
         verdict: verdict(&rows),
         rows,
@@ -277,29 +272,14 @@ fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> 
         memory_bytes: (options.memory_bytes as f64 * share) as u64,
         ..options.clone()
     };
-    let row = DemoRow {
-        interface: "nvme".to_owned(),
-        unavailable: None,
-        report: None,
-        ceiling_reads_per_s: None,
-    };
     match run(Workload::Lookup, &options, progress) {
-        Ok(report) => Ok(DemoRow { report: Some(report), ..row }),
+        Ok(report) => Ok(DemoRow::of("nvme", Ok(report))),
         // A machine with little memory has no soft drive.
         Err(error) if error.kind() == ErrorKind::NoSpace => {
-            Ok(DemoRow { unavailable: Some(error.to_string()), ..row })
+            Ok(DemoRow::of("nvme", Err(error.to_string())))
         }
         Err(error) => Err(error),
     }
-}
-
-fn fill(options: &RunOptions, progress: &dyn Progress) -> Result<f64> {
-    let store = options.open()?;
-    let speed = crate::run::fill(&store, options, progress)?;
-    progress.begin("closing", 1);
-    store.close()?;
-    progress.end();
-    Ok(speed.unwrap_or_default())
 }
 
 /// The fastest configuration to read the bare file.
@@ -311,11 +291,8 @@ struct Best {
 impl Best {
     /// Measures the configuration again, so that every interface has its own pair of measurements.
     fn again(&self, seconds: f64, progress: &dyn Progress) -> Result<f64> {
-        progress.begin("the device alone", 1);
         let options = CeilingOptions { seconds: (seconds / 6.0).min(2.0), ..self.options.clone() };
-        let again = ceiling(&options, progress)?;
-        progress.end();
-        Ok(again.reads_per_s)
+        Ok(ceiling(&options, progress)?.reads_per_s)
     }
 
     fn describe(&self) -> String {
@@ -345,7 +322,6 @@ fn find_ceiling(
         if outcome.is_err() || (some && !asynchronous(interface)) {
             continue;
         }
-        progress.begin(&format!("the device alone, {interface}"), 6);
         let options = CeilingOptions {
             path: path.to_owned(),
             drivers: Drivers::new(),
@@ -357,7 +333,6 @@ fn find_ceiling(
             depths: vec![32, 128, 256],
         };
         let found = ceiling(&options, progress)?;
-        progress.end();
         if best.as_ref().is_none_or(|best| best.ceiling.reads_per_s < found.reads_per_s) {
             let options = CeilingOptions {
                 threads: vec![found.threads],
@@ -367,37 +342,27 @@ fn find_ceiling(
             best = Some(Best { options, ceiling: found });
         }
     }
-    best.ok_or_else(crate::run::interrupted)
+    best.ok_or_else(interrupted)
 }
 
 /// Recommends an interface, with the reason, in a sentence. Among the interfaces within 5 % of the
 /// fastest it is the one that uses least processor time.
 fn verdict(rows: &[DemoRow]) -> String {
-    let reports: Vec<&Report> = rows.iter().filter_map(|row| row.report.as_ref()).collect();
-    let Some(fastest) = reports.iter().map(|report| report.ops_per_s).reduce(f64::max) else {
-        return "No interface could be used here.".to_owned();
-    };
-    let Some(choice) = rows
-        .iter()
-        .filter(|row| row.report.as_ref().is_some_and(|report| report.ops_per_s >= 0.95 * fastest))
-        .min_by(|a, b| cost(a).total_cmp(&cost(b)))
+    let ran: Vec<_> = rows.iter().filter_map(|row| Some((row, row.report.as_ref()?))).collect();
+    let fastest = ran.iter().map(|(_, report)| report.ops_per_s).fold(0.0, f64::max);
+    let near = ran.iter().filter(|(_, report)| report.ops_per_s >= 0.95 * fastest);
+    let Some(&(choice, report)) =
+        near.min_by(|(_, a), (_, b)| a.cpu_us_per_op.total_cmp(&b.cpu_us_per_op))
     else {
         return "No interface could be used here.".to_owned();
     };
-    let Some(report) = &choice.report else { return String::new() };
-    let others: Vec<String> = rows
-        .iter()
-        .filter(|row| row.interface != choice.interface)
-        .filter_map(|row| {
-            let other = row.report.as_ref()?;
-            Some(format!(
-                "{} {:.0} % of its lookups at {:.1} us",
-                row.interface,
-                100.0 * other.ops_per_s / report.ops_per_s,
-                other.cpu_us_per_op
-            ))
-        })
-        .collect();
+    let others = ran.iter().filter(|(row, _)| row.interface != choice.interface);
+    let others = others.map(|(row, other)| {
+        let share = 100.0 * other.ops_per_s / report.ops_per_s;
+        let (name, us) = (&row.interface, other.cpu_us_per_op);
+        format!("{name} {share:.0} % of its lookups at {us:.1} us")
+    });
+    let others: Vec<String> = others.collect();
     let share = choice.share_of_ceiling().map_or(String::new(), |share| {
         format!(", {:.0} % of what the device alone gave", 100.0 * share)
     });
@@ -408,10 +373,6 @@ fn verdict(rows: &[DemoRow]) -> String {
         report.ops_per_s / 1000.0,
         report.cpu_us_per_op
     )
-}
-
-fn cost(row: &DemoRow) -> f64 {
-    row.report.as_ref().map_or(f64::INFINITY, |report| report.cpu_us_per_op)
 }
 
 #[cfg(test)]

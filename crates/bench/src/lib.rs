@@ -7,35 +7,40 @@
 //! - [`StoreKv`]: a qpair store behind that trait.
 //! - [`tpcc`], [`ycsb`], [`commit`]: TPC-C, YCSB and small commits over such a store.
 //! - [`demo`]: a store ten times larger than its memory over every interface of this machine.
+//!
+//! All of them are clients of one harness. Modules import downward only:
+//!
+//! ```text
+//!  demo
+//!  workload, commit, tpcc, ycsb   benchmarks: their clients, options and reports
+//!  store_kv, device, records      a store, a device alone; the table of workload and commit
+//!  harness                        clients for a given time, and what they did
+//!  kv, report                     systems under test, their sessions; parts of reports
+//!  progress
+//! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod ceiling;
-mod clock;
 pub mod commit;
-mod dataset;
 mod demo;
-mod drive;
+mod device;
+mod harness;
 pub mod kv;
-mod loops;
-mod measure;
 mod progress;
+mod records;
 mod report;
-mod run;
-mod span;
 mod store_kv;
 pub mod tpcc;
-mod warm;
 mod workload;
 pub mod ycsb;
 
-pub use ceiling::{Ceiling, CeilingOptions, ceiling};
+#[cfg(test)]
+mod tests;
+
 pub use demo::{DemoOptions, DemoReport, DemoRow, demo};
+pub use device::{Ceiling, CeilingOptions, ceiling};
 pub use progress::{Progress, Silent};
-pub use report::{LatencyReport, PartReport, Report};
-pub use run::{RunOptions, run};
-pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreLoader, StoreSession};
-pub use warm::{Warmed, warm};
-pub use workload::Workload;
+pub use report::{LatencyReport, PartReport};
+pub use store_kv::{StoreKv, StoreKvOptions, StoreKvReport, StoreSession, Warmed, warm};
+pub use workload::{Report, RunOptions, Workload, run};

@@ -1,5 +1,12 @@
 //! Progress of long work for a caller that wants to show it, and requests to stop.
 
+use qpair::{Error, ErrorKind};
+
+/// Returns the error of work that was stopped on request.
+pub(crate) fn interrupted() -> Error {
+    Error::new(ErrorKind::Closed, "interrupted")
+}
+
 /// Receives the phases of the work and their progress, a few times a second.
 pub trait Progress: Sync {
     /// Begins a phase with its name, and its size in its own unit (seconds, or records).

@@ -1,6 +1,5 @@
 //! Errors for people, and exit codes.
 
-use std::error::Error as _;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,12 +7,8 @@ use std::process::ExitCode;
 use qpair::{ErrorKind, Remedy};
 use qpair_block as block;
 
-use crate::interrupt::Interrupt;
-
-/// The advice if the device contains only zeroes.
 const RESTORE: &str = "if it was one, restore it from a backup, or salvage it with `qpair repair`";
 
-/// The exit code of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
@@ -30,7 +25,6 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Result of a command or part of one.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// An error to be printed on standard error.
@@ -59,12 +53,16 @@ impl Failure {
         Self::new(Exit::Failed, format!("{doing}: {error}"))
     }
 
+    /// Returns what makes a failure of an error with a file: `DOING PATH: ERROR`.
+    pub(crate) fn at<'a>(doing: &'a str, path: &'a Path) -> impl Fn(io::Error) -> Self + Copy + 'a {
+        move |error| Self::io(&error, format_args!("{doing} {}", path.display()))
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds an alternative hint.
     pub(crate) fn or_hint(mut self, hint: impl std::fmt::Display) -> Self {
         self.hint = Some(match self.hint {
             Some(first) => format!("{first}; {hint}"),
@@ -103,7 +101,6 @@ impl Failure {
         }
     }
 
-    /// Returns the kind of the error, if it is an error of a store.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
         self.kind
     }
@@ -113,13 +110,11 @@ impl Failure {
         self.remedy == Some(Remedy::Make)
     }
 
-    /// Prefixes the message with the action that failed.
     pub(crate) fn context(mut self, doing: impl std::fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
     }
 
-    /// Appends further information to the message.
     pub(crate) fn and(mut self, more: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
@@ -130,8 +125,8 @@ impl Failure {
         Self::new(Exit::Done, String::new())
     }
 
-    /// Prints the error and returns the exit code.
-    pub(crate) fn report(self) -> ExitCode {
+    /// Tells people; the exit code. Where a request to stop came before, that is what made it fail.
+    pub(crate) fn report(self, was_interrupted: bool) -> ExitCode {
         if !self.message.is_empty() {
             eprintln!("qpair: error: {}", self.message);
         }
@@ -140,24 +135,32 @@ impl Failure {
         }
         match self.exit {
             // Most likely a device that was not released in time.
-            Exit::Failed if Interrupt::was_requested() => Exit::Interrupted.into(),
+            Exit::Failed if was_interrupted => Exit::Interrupted.into(),
             exit => exit.into(),
         }
     }
 }
 
+/// Takes the advice of all causes out of a message, and returns it, the nearest to the error first.
+fn take_advice(error: &dyn std::error::Error, message: &mut String) -> Vec<String> {
+    let (mut found, mut source) = (Vec::new(), error.source());
+    while let Some(cause) = source {
+        let advice = cause.downcast_ref::<block::Error>().and_then(block::Error::way_out);
+        if let Some(advice) = advice {
+            *message = message.replace(&format!(" ({advice})"), "");
+            found.push(advice.to_owned());
+        }
+        source = cause.source();
+    }
+    found
+}
+
 impl From<qpair::Error> for Failure {
     fn from(error: qpair::Error) -> Self {
         let mut message = error.to_string();
-        let mut hints: Vec<String> = error.way_out().map(str::to_owned).into_iter().collect();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let below = cause.downcast_ref::<block::Error>().and_then(block::Error::way_out);
-            hints.extend(below.map(str::to_owned));
-            source = cause.source();
-        }
-        for hint in &hints {
-            message = message.replace(&format!(" ({hint})"), "");
+        let below = take_advice(&error, &mut message);
+        if let Some(own) = error.way_out() {
+            message = message.replace(&format!(" ({own})"), "");
         }
         let exit = match error.kind() {
             ErrorKind::Invalid => Exit::Usage,
@@ -166,8 +169,8 @@ impl From<qpair::Error> for Failure {
         };
         let mut failure = Self::new(exit, message);
         (failure.kind, failure.remedy) = (Some(error.kind()), error.remedy());
-        failure.hint =
-            hints.into_iter().next().map(|hint| in_words_of_the_command(hint, error.remedy()));
+        let hint = error.way_out().map(str::to_owned).or(below.into_iter().next());
+        failure.hint = hint.map(|hint| in_words_of_the_command(hint, error.remedy()));
         failure
     }
 }
@@ -179,22 +182,12 @@ impl From<block::Error> for Failure {
             block::ErrorKind::Interrupted => Exit::Interrupted,
             _ => Exit::Failed,
         };
-        let mut hint = None;
         let (error, own) = error.take_way_out();
         let mut message = error.to_string();
         // The advice nearest to the cause is the most exact. It is printed once, at the end.
-        let mut source = error.source();
-        while let Some(cause) = source {
-            if let Some(below) =
-                cause.downcast_ref::<block::Error>().and_then(block::Error::way_out)
-            {
-                message = message.replace(&format!(" ({below})"), "");
-                hint = Some(below.to_owned());
-            }
-            source = cause.source();
-        }
+        let below = take_advice(&error, &mut message);
         let mut failure = Self::new(exit, message);
-        failure.hint = own.or(hint);
+        failure.hint = own.or(below.into_iter().last());
         failure
     }
 }

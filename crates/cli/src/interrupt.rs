@@ -28,7 +28,6 @@ impl Interrupt {
         Self::of(&[SIGINT, SIGTERM, SIGHUP])
     }
 
-    /// Handles these signals.
     pub(crate) fn of(signals: &[i32]) -> Result<Self> {
         let requested = Arc::new(AtomicBool::new(false));
         let register = |signal| -> io::Result<()> {
@@ -67,6 +66,12 @@ impl Interrupt {
     pub(crate) fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// The end of a command that was asked to stop.
+pub(crate) fn interrupted(what: impl std::fmt::Display) -> Result<Exit> {
+    eprintln!("qpair: interrupted; {what}");
+    Ok(Exit::Interrupted)
 }
 
 /// Creates the drivers of a command. While they wait for a silent device, a message is printed, and

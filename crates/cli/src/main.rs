@@ -1,9 +1,15 @@
 //! The `qpair` command.
 //!
-//! - - `command/`: one file per subcommand, with its arguments and its implementation.
+//! A module imports those further down only:
+//!
+//! - `command/`: one file or folder per subcommand: its arguments, and what it does. A command
+//!   imports no other.
+//! - `study/`: the environment of a study.
 //! - - `load/`: loads lines of input as records into a table.
-//! - - The other modules are shared: opening a store, parsing keys and sizes, output that survives
-//!   a closed pipe, and errors with advice.
+//! - `parse/`: arguments of several commands: which store and how to open it, keys, sizes.
+//! - `events/`: logs.
+//! - `show/`: output that survives a closed pipe, bars, words for numbers.
+//! - `interrupt`, `failure`: requests to stop, and errors with a way out.
 //!
 //! Everything about stores is in the library `qpair`. This crate parses arguments and prints
 //! results.
@@ -15,30 +21,23 @@
 )]
 #![forbid(unsafe_code)]
 
-mod bar;
 mod command;
 mod events;
 mod failure;
 mod interrupt;
-mod key;
-mod live;
 mod load;
-mod output;
-mod paint;
-mod record_line;
-mod store_args;
-mod study_lab;
-mod study_stores;
-mod text;
+mod parse;
+mod show;
+mod study;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 use command::Command;
+use interrupt::Interrupt;
 
-/// Exit codes, for every command's help.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
@@ -68,8 +67,8 @@ fn main() -> ExitCode {
     if !matches!(command, Command::Target(_)) {
         events::notes();
     }
-    match command.run() {
+    match command.run(Arguments::command) {
         Ok(exit) => exit.into(),
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(Interrupt::was_requested()),
     }
 }

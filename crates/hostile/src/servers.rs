@@ -13,7 +13,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
 use qpair_nvme::{ControllerOptions, WaitMode};
 use qpair_nvme_wire::registers::DOORBELLS;
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{Listened, PciDevice, PciWrapper, Stepped};
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::codec::{Command, Header};
 use qpair_vfio_user::{Client, ClientOptions, Host, Idle, Server, ServerOptions};
@@ -222,31 +222,23 @@ impl Liar {
         for (number, seen) in seen.iter_mut().enumerate() {
             let value = bells.bytes().load_u32_acquire(4 * number);
             if std::mem::replace(seen, value) != value {
-                self.soft.write_bar(0, DOORBELLS + 4 * number as u64, &value.to_le_bytes());
+                self.wrapped().write_bar(0, DOORBELLS + 4 * number as u64, &value.to_le_bytes());
             }
         }
     }
 }
 
-impl PciDevice for Liar {
-    fn kind(&self) -> &'static str {
-        "liar"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        self.soft.config_bytes()
+impl PciWrapper for Liar {
+    fn wrapped(&self) -> &impl PciDevice {
+        &*self.soft
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        let read = self.soft.read_config(offset, into);
+        let read = self.wrapped().read_config(offset, into);
         if self.lies() {
             self.garble(into);
         }
         read
-    }
-
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        self.soft.write_config(offset, bytes)
     }
 
     fn bar_bytes(&self, bar: u8) -> u64 {
@@ -255,12 +247,12 @@ impl PciDevice for Liar {
                 let mut random = locked(&self.random);
                 random.u64(..) >> random.u32(0..64)
             }
-            false => self.soft.bar_bytes(bar),
+            false => self.wrapped().bar_bytes(bar),
         }
     }
 
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        let read = self.soft.read_bar(bar, offset, into);
+        let read = self.wrapped().read_bar(bar, offset, into);
         if self.lies() {
             self.garble(into);
         }
@@ -268,63 +260,52 @@ impl PciDevice for Liar {
     }
 
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        self.lies() || self.soft.write_bar(bar, offset, bytes)
-    }
-
-    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        self.soft.shared_area(bar)
+        self.lies() || self.wrapped().write_bar(bar, offset, bytes)
     }
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
         match &self.bells {
             Some((file, _)) => file.try_clone().map_err(|cause| Error::os(cause, "a descriptor")),
-            None => self.soft.shared_file(bar),
+            None => self.wrapped().shared_file(bar),
         }
+    }
+
+    // Doorbells of its own announce nothing.
+    fn listen(&self) -> Listened {
+        Listened::Untold
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         locked(&self.memory).push(memory.clone());
-        self.soft.map_dma(iova, memory)
+        self.wrapped().map_dma(iova, memory)
     }
 
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
         if self.lies() {
             return Err(Error::new(ErrorKind::Invalid, "it keeps what it has"));
         }
-        self.soft.unmap_dma(iova, len)
+        self.wrapped().unmap_dma(iova, len)
     }
 
     fn unmap_all(&self) {
         locked(&self.memory).clear();
-        self.soft.unmap_all();
-    }
-
-    fn irq_count(&self) -> u32 {
-        self.soft.irq_count()
-    }
-
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        self.soft.set_irq(vector, event)
+        self.wrapped().unmap_all();
     }
 
     fn reset(&self) {
         if !self.lies() {
-            self.soft.reset();
+            self.wrapped().reset();
         }
     }
 
     fn end_session(&self) {
         locked(&self.memory).clear();
-        self.soft.end_session();
-    }
-
-    fn step(&self, queue: u16) -> Stepped {
-        self.soft.step(queue)
+        self.wrapped().end_session();
     }
 
     fn step_all(&self) -> Stepped {
         self.misbehave();
         self.pass_bells_on();
-        self.soft.step_all()
+        self.wrapped().step_all()
     }
 }

@@ -36,6 +36,7 @@
 
 mod device;
 mod file;
+mod geometry;
 mod holder;
 mod in_flight;
 mod interface;

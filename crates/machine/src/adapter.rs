@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 /// The PCI class of SAS controllers, as written in `/sys`.
 const CLASS: &str = "0x0107";
@@ -22,7 +22,7 @@ pub struct Adapter {
 
 impl Adapter {
     pub(crate) fn all(root: &Root) -> Vec<Self> {
-        let functions = root.names("/sys/bus/pci/devices").unwrap_or_default();
+        let functions = root.names("/sys/bus/pci/devices");
         let is_sas = |address: &String| {
             let class = root.text(format!("/sys/bus/pci/devices/{address}/class"));
             class.is_some_and(|class| class.starts_with(CLASS))
@@ -31,7 +31,7 @@ impl Adapter {
     }
 
     fn read(root: &Root, address: String) -> Self {
-        let mut disks = root.names("/sys/block").unwrap_or_default();
+        let mut disks = root.names("/sys/block");
         disks.retain(|name| {
             let path = root.canonical(format!("/sys/block/{name}/device"));
             path.is_some_and(|path| path.iter().any(|part| part.to_str() == Some(&address)))

@@ -12,8 +12,8 @@ use crate::cgroup;
 use crate::limits::Process;
 use crate::memory::Memory;
 use crate::processors::Processors;
-use crate::root::Root;
 use crate::words::rounded;
+use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::mount::Mount;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 /// Returns the permitted processor time, in processors; `None` if there is no limit.
 pub(crate) fn processor_quota(root: &Root) -> Option<f64> {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::Disk;
 use crate::mount::{Mount, parse_number};
-use crate::root::Root;
 use crate::words::rounded;
+use qpair_sysfs::Root;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -115,7 +115,7 @@ impl Device {
     /// Returns all disks of the machine that hardware or a hypervisor provides.
     #[must_use]
     pub fn all(root: &Root) -> Vec<Self> {
-        let names = root.names("/sys/block").unwrap_or_default();
+        let names = root.names("/sys/block");
         let real = names.iter().filter(|name| {
             let has = |leaf: &str| root.exists(format!("/sys/block/{name}/{leaf}"));
             let empty = root.number::<u64>(format!("/sys/block/{name}/size")) == Some(0);
@@ -225,7 +225,7 @@ fn in_use(root: &Root, node: &Node) -> Vec<String> {
     let directory = node.directory();
     let mut nodes = vec![(node.name().to_owned(), directory.clone())];
     if node.partition.is_none() {
-        let names = root.names(&directory).unwrap_or_default();
+        let names = root.names(&directory);
         nodes.extend(
             names
                 .into_iter()
@@ -247,7 +247,7 @@ fn in_use(root: &Root, node: &Node) -> Vec<String> {
         if swaps.lines().any(|line| line.split_whitespace().next() == Some(&path)) {
             uses.push(format!("{name} is swap space"));
         }
-        let holders = root.names(directory.join("holders")).unwrap_or_default();
+        let holders = root.names(directory.join("holders"));
         uses.extend(holders.iter().map(|holder| format!("{name} is held by {holder}")));
     }
     uses

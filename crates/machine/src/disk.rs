@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::interrupts::Interrupts;
 use crate::memory::chosen;
-use crate::root::Root;
 use crate::words::rounded;
+use qpair_sysfs::Root;
 
 /// A disk, or a layer that looks like one: `dm`, `md`, `loop`, `zram`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Disk {
             numa_node,
             queue: Queue::read(root, &directory, driver.as_deref()),
             interrupts: interrupts(root, &directory),
-            below: root.names(format!("{directory}/slaves")).unwrap_or_default(),
+            below: root.names(format!("{directory}/slaves")),
             backing_file: of("loop/backing_file"),
             name: name.to_owned(),
             pci_address,
@@ -139,9 +139,7 @@ impl Queue {
             rotational: root.flag(of("rotational")),
             logical_block_bytes: root.number(of("logical_block_size")),
             physical_block_bytes: root.number(of("physical_block_size")),
-            hardware_queues: root
-                .names(format!("{directory}/mq"))
-                .and_then(|names| u32::try_from(names.len()).ok()),
+            hardware_queues: root.count(format!("{directory}/mq")),
             requests: root.number(of("nr_requests")),
             scheduler: schedulers.as_deref().and_then(chosen),
             schedulers: schedulers.map_or(Vec::new(), |text| {
@@ -217,7 +215,7 @@ fn pci_address(root: &Root, directory: &str) -> Option<String> {
     let direct = root.canonical(format!("{directory}/device")).and_then(|path| of(&path));
     // A drive with several paths hangs below its subsystem, its controllers beside it.
     direct.or_else(|| {
-        let names = root.names(format!("{directory}/device"))?;
+        let names = root.names(format!("{directory}/device"));
         let controllers = names.iter().filter(|name| is_numbered(name, "nvme"));
         controllers
             .filter_map(|name| root.canonical(format!("{directory}/device/{name}")))

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 /// The interrupts of a drive's queues since the machine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

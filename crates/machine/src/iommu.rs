@@ -4,7 +4,7 @@ use rustix::fs::{Access, access};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -22,10 +22,9 @@ impl Iommu {
     pub(crate) fn read(root: &Root) -> Self {
         let device = root.path("/dev/vfio/vfio");
         let there = device.exists();
-        let groups = root.names("/sys/kernel/iommu_groups");
         let modules = root.exists("/sys/module");
         Self {
-            groups: groups.and_then(|names| u32::try_from(names.len()).ok()),
+            groups: root.count("/sys/kernel/iommu_groups"),
             vfio_pci: modules.then(|| root.exists("/sys/module/vfio_pci")),
             vfio_device: root.exists("/dev").then_some(there),
             vfio_allowed: there

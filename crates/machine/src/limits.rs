@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 /// A limit of this process: the value in force, and the maximum to which the process may raise it.
 /// `None`: unlimited.

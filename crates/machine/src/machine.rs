@@ -10,9 +10,9 @@ use crate::limits::{KernelSettings, Process};
 use crate::memory::Memory;
 use crate::processors::Processors;
 use crate::release::Release;
-use crate::root::Root;
 use crate::virtualization::Virtualization;
 use crate::words::{counted, rounded};
+use qpair_sysfs::Root;
 
 /// A machine as its kernel describes it to this process. Information that the kernel does not
 /// provide is `None`.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -63,7 +63,7 @@ impl Memory {
 
 fn huge_pages(root: &Root) -> Vec<HugePages> {
     let directory = "/sys/kernel/mm/hugepages";
-    let names = root.names(directory).unwrap_or_default();
+    let names = root.names(directory);
     let of = |name: &String| {
         let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
         Some(HugePages {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -149,7 +149,7 @@ fn frequency(root: &Root, online: &CpuList) -> (Vec<String>, Option<String>) {
 
 fn numa_nodes(root: &Root) -> Vec<NumaNode> {
     let directory = "/sys/devices/system/node";
-    let names = root.names(directory).unwrap_or_default();
+    let names = root.names(directory);
     let node = |name: &String| {
         let id = name.strip_prefix("node")?.parse().ok()?;
         let cpus = root.text(format!("{directory}/{name}/cpulist")).unwrap_or_default();
@@ -160,7 +160,7 @@ fn numa_nodes(root: &Root) -> Vec<NumaNode> {
 
 fn mitigations(root: &Root) -> Vec<Mitigation> {
     let directory = format!("{CPU}/vulnerabilities");
-    let names = root.names(&directory).unwrap_or_default();
+    let names = root.names(&directory);
     let states = names.into_iter().filter_map(|name| {
         let state = root.text(format!("{directory}/{name}"))?;
         (state != "Not affected").then_some(Mitigation { name, state })

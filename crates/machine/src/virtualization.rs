@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
-use crate::root::Root;
+use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]

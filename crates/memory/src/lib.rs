@@ -5,6 +5,7 @@
 //!   with a request and comes back with the completion.
 //! - - [`RacyBytes`]: the only way to read memory while another thread may write it.
 //! - [`Latch`]: the optimistic latch with an in-flight state.
+//! - [`locks`]: mutexes and read-write locks that do not know poison.
 //! - [`Mapping`]: memory of another process, or registers of a device, accessed through
 //!   [`SharedBytes`].
 //! - [`DmaMemory`]: the memory of a driver that a device model in this process can access.
@@ -70,6 +71,7 @@ pub mod doorbell;
 mod frame;
 mod guard;
 mod latch;
+pub mod locks;
 mod mapping;
 mod racing;
 mod racy;

@@ -5,6 +5,8 @@
 //! - Commands in `pending` were taken and not posted. A posted command was posted through the gate
 //!   in the life `life`.
 //! - Frames, sense buffers and the reply queue are this queue's alone, by their leases.
+//!
+//! Long, because each step of a command relies on the invariants, and so on the private fields.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

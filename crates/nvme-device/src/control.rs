@@ -160,5 +160,5 @@ impl<B: Backend> NvmeController<B> {
     }
 }
 
-/// Checks that this register is in the upper half of the eight bytes of CSTS.
+/// CSTS is in the upper half of its eight bytes.
 const _: () = assert!(CSTS == 0x1C && AQA == 0x24);

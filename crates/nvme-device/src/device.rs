@@ -21,9 +21,8 @@ use crate::options::{ControllerOptions, Doorbells};
 use crate::queue::Pair;
 use crate::shadow::Shadow;
 use crate::step::Slot;
-use qpair_pci::model::locked;
-use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
-use qpair_pci::model::{DmaTable, SharedTable};
+use qpair_pci::model::{BAR4_BYTES, Config, Identity, VectorTable, is_access};
+use qpair_pci::model::{DmaTable, SharedTable, locked};
 
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
@@ -68,9 +67,7 @@ pub struct NvmeController<B: Backend> {
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
-    /// BAR 4. A driver reads back what it writes there. The holder of the events sends the signals.
-    vector_table: Mutex<Box<[u8]>>,
-    events: Box<[Mutex<Option<IrqEvent>>]>,
+    vectors: VectorTable,
 }
 
 impl<B: Backend> NvmeController<B> {
@@ -99,8 +96,7 @@ impl<B: Backend> NvmeController<B> {
             write_through: AtomicBool::new(!options.volatile_write_cache),
             entry_sizes: AtomicU32::new(0),
             config: Mutex::new(Config::new(&IDENTITY, options.queues_max + 1)),
-            vector_table: Mutex::new(vec![0; BAR4_BYTES as usize].into()),
-            events: (0..pairs).map(|_| Mutex::default()).collect(),
+            vectors: VectorTable::new(options.queues_max + 1),
             options,
         })
     }
@@ -259,17 +255,12 @@ impl<B: Backend> NvmeController<B> {
     }
 
     pub(crate) fn vectors(&self) -> u32 {
-        self.events.len() as u32
+        self.vectors.count()
     }
 
     #[cold]
     pub(crate) fn signal(&self, vector: u16) {
-        if let Some(event) = self.events.get(usize::from(vector))
-            && let Some(event) = &*locked(event)
-        {
-            // A signal that cannot be delivered is counted with the event.
-            let _ = event.signal();
-        }
+        self.vectors.signal(vector);
     }
 
     /// Sets the table of open memory in all slots. On return no thread uses an earlier table.
@@ -295,13 +286,6 @@ pub(crate) fn doorbell_at(number: u16, is_completion: bool) -> usize {
     8 * usize::from(number) + 4 * usize::from(is_completion)
 }
 
-/// Whether registers permit an access, which must have 4 or 8 bytes and be aligned.
-fn is_access(offset: u64, len: usize, bar_bytes: u64) -> bool {
-    matches!(len, 4 | 8)
-        && offset.is_multiple_of(len as u64)
-        && offset.checked_add(len as u64).is_some_and(|end| end <= bar_bytes)
-}
-
 impl<B: Backend> fmt::Debug for NvmeController<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { options, backend, .. } = self;
@@ -315,10 +299,6 @@ impl<B: Backend> fmt::Debug for NvmeController<B> {
 impl<B: Backend> PciDevice for NvmeController<B> {
     fn kind(&self) -> &'static str {
         "nvme"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        CONFIG_BYTES as u32
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
@@ -349,7 +329,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
     }
 
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        if !is_access(offset, into.len(), self.bar_bytes(bar)) {
+        if !is_access(offset, into.len(), into.len() as u64, self.bar_bytes(bar)) {
             return false;
         }
         if self.is_gone() {
@@ -358,7 +338,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
         }
         let len = into.len();
         if bar == VECTORS {
-            into.copy_from_slice(&locked(&self.vector_table)[offset as usize..][..len]);
+            self.vectors.read(offset, into);
         } else if (DOORBELLS..DOORBELLS + DOORBELL_BYTES).contains(&offset) {
             self.doorbells.bytes().copy_to((offset - DOORBELLS) as usize, into);
         } else {
@@ -369,14 +349,14 @@ impl<B: Backend> PciDevice for NvmeController<B> {
     }
 
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        if !is_access(offset, bytes.len(), self.bar_bytes(bar)) {
+        if !is_access(offset, bytes.len(), bytes.len() as u64, self.bar_bytes(bar)) {
             return false;
         }
         if self.is_gone() {
             return true;
         }
         if bar == VECTORS {
-            locked(&self.vector_table)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            self.vectors.write(offset, bytes);
             return true;
         }
         for (offset, chunk) in (offset..).step_by(4).zip(bytes.as_chunks::<4>().0) {
@@ -446,9 +426,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
     }
 
     fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        let Some(held) = self.events.get(vector as usize) else { return false };
-        let is_set = event.is_some();
-        *locked(held) = event;
+        let Some(is_set) = self.vectors.set(vector, event) else { return false };
         if is_set {
             // Notify the driver of entries that were posted while there was no event.
             for slot in &self.slots {
@@ -467,14 +445,12 @@ impl<B: Backend> PciDevice for NvmeController<B> {
     fn reset(&self) {
         self.reset_controller();
         *locked(&self.config) = Config::new(&IDENTITY, self.options.queues_max + 1);
-        locked(&self.vector_table).fill(0);
+        self.vectors.reset();
     }
 
     fn end_session(&self) {
         self.unmap_all();
-        for event in &self.events {
-            *locked(event) = None;
-        }
+        self.vectors.remove_events();
         self.reset();
         // After the reset: earlier doorbells of the driver are in memory that is no longer polled.
         let mut file = locked(&self.doorbell_file);

@@ -14,7 +14,7 @@
 #![allow(clippy::unwrap_used, reason = "an example that fails should panic")]
 #![allow(clippy::print_stdout, reason = "an example speaks")]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -27,7 +27,7 @@ use qpair_nvme::{Controller, ControllerOptions};
 use qpair_nvme_wire::command::admin;
 use qpair_nvme_wire::registers::{ASQ, doorbell};
 use qpair_nvme_wire::{Command, SUBMISSION_BYTES};
-use qpair_pci::{InProcess, IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{InProcess, PciDevice, PciWrapper, Stepped};
 use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 
 const DEPTH: u32 = 32;
@@ -110,29 +110,9 @@ impl Pair {
     }
 }
 
-impl PciDevice for Stub {
-    fn kind(&self) -> &'static str {
-        "nvme"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        self.soft.config_bytes()
-    }
-
-    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        self.soft.read_config(offset, into)
-    }
-
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        self.soft.write_config(offset, bytes)
-    }
-
-    fn bar_bytes(&self, bar: u8) -> u64 {
-        self.soft.bar_bytes(bar)
-    }
-
-    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        self.soft.read_bar(bar, offset, into)
+impl PciWrapper for Stub {
+    fn wrapped(&self) -> &impl PciDevice {
+        &*self.soft
     }
 
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
@@ -141,47 +121,14 @@ impl PciDevice for Stub {
             let mut known = self.known.lock().unwrap();
             (known.asq, known.admin_head) = (asq, 0);
         }
-        self.soft.write_bar(bar, offset, bytes)
-    }
-
-    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        self.soft.shared_area(bar)
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        self.soft.shared_file(bar)
+        self.wrapped().write_bar(bar, offset, bytes)
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         self.known.lock().unwrap().opened.push((iova, memory.clone()));
-        self.soft.map_dma(iova, memory)
+        self.wrapped().map_dma(iova, memory)
     }
 
-    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
-        self.soft.unmap_dma(iova, len)
-    }
-
-    fn unmap_all(&self) {
-        self.soft.unmap_all();
-    }
-
-    fn irq_count(&self) -> u32 {
-        self.soft.irq_count()
-    }
-
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        self.soft.set_irq(vector, event)
-    }
-
-    fn reset(&self) {
-        self.soft.reset();
-    }
-
-    fn end_session(&self) {
-        self.soft.end_session();
-    }
-
-    #[inline(never)]
     fn step(&self, queue: u16) -> Stepped {
         let tail =
             self.doorbells.bytes().load_u32_acquire(doorbell(queue, false, 4) as usize - 0x1000);
@@ -189,7 +136,7 @@ impl PciDevice for Stub {
         if queue == 0 {
             known.listen(tail);
             drop(known);
-            return self.soft.step(0);
+            return self.wrapped().step(0);
         }
         let start = Instant::now();
         let progress = known.pair.as_mut().is_some_and(|pair| pair.run(tail));
@@ -198,7 +145,7 @@ impl PciDevice for Stub {
     }
 
     fn step_all(&self) -> Stepped {
-        self.step(0)
+        PciWrapper::step(self, 0)
     }
 }
 
@@ -207,7 +154,7 @@ fn main() {
     let soft = SoftNvme::new(SoftNvmeOptions::parse("size=512MiB,medium=null").unwrap()).unwrap();
     let doorbells = {
         let area = soft.shared_area(0).unwrap();
-        let file = soft.shared_file(0).unwrap();
+        let file = PciDevice::shared_file(&*soft, 0).unwrap();
         Mapping::of_file(file.as_fd(), area.file_offset_bytes, area.len as usize, true).unwrap()
     };
     let stub =

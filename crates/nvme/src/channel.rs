@@ -6,6 +6,8 @@
 //! - A request's buffer stays in its slot until the controller can no longer access it.
 //! - Commands are pushed only while the queue is open (`is_open`). Requests that come while it is
 //!   not are `held`.
+//!
+//! Long, because each step of a request relies on the invariants, and so on the private fields.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

@@ -7,6 +7,8 @@
 //!   reported that it is not ready (CSTS.RDY = 0), the function was reset, or all memory was closed
 //!   to it.
 //! - The state becomes `Running` only when the admin queue answers.
+//!
+//! Long, because a reset is one state machine, and all its steps run under one lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

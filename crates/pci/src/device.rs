@@ -2,11 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use qpair_block::Result;
+use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::DmaMemory;
 
 use crate::function::Stepped;
 use crate::irq_event::IrqEvent;
+use crate::model::CONFIG_BYTES;
 
 /// A part of a BAR that drivers map and the device watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,9 @@ pub trait PciDevice: Send + Sync {
     fn kind(&self) -> &'static str;
 
     /// Returns the size of the configuration space in bytes: 256 or 4096.
-    fn config_bytes(&self) -> u32;
+    fn config_bytes(&self) -> u32 {
+        CONFIG_BYTES as u32
+    }
 
     /// Reads the configuration space. Returns false if the range lies outside it.
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool;
@@ -60,7 +63,9 @@ pub trait PciDevice: Send + Sync {
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool;
 
     /// Returns the part of a BAR that drivers may map, if there is one.
-    fn shared_area(&self, bar: u8) -> Option<SharedArea>;
+    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
+        None
+    }
 
     /// Whether a driver that can do without the shared area had better not map it.
     ///
@@ -90,7 +95,10 @@ pub trait PciDevice: Send + Sync {
     /// # Errors
     /// `Invalid` if the BAR has no shared area; otherwise the kernel's error (`Limit` for too many
     /// open files).
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd>;
+    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
+        let context = format!("{}: BAR {bar} has no shared area", self.kind());
+        Err(Error::new(ErrorKind::Invalid, context))
+    }
 
     /// Opens a driver's memory of `memory.bytes().len()` bytes to the device, at `iova`.
     ///
@@ -109,10 +117,14 @@ pub trait PciDevice: Send + Sync {
     fn unmap_all(&self);
 
     /// Returns the number of MSI-X vectors.
-    fn irq_count(&self) -> u32;
+    fn irq_count(&self) -> u32 {
+        0
+    }
 
     /// Sets or removes the event of one vector. Returns false if there is no such vector.
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool;
+    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
+        false
+    }
 
     /// Resets the function. On return it does not access memory until it is set up again.
     fn reset(&self);
@@ -122,7 +134,10 @@ pub trait PciDevice: Send + Sync {
     /// On return nothing of the session is left: its memory and events are closed, the function is
     /// reset, and memory that the driver may still have mapped ([`PciDevice::shared_file`]) is no
     /// longer watched.
-    fn end_session(&self);
+    fn end_session(&self) {
+        self.unmap_all();
+        self.reset();
+    }
 
     /// Does the work that one queue has now.
     fn step(&self, queue: u16) -> Stepped;

@@ -5,7 +5,7 @@
 //! - [`vfio`]: hardware functions; [`sysfs`]: the functions of a machine, and giving them to
 //!   programs and back.
 //! - [`PciDevice`]: the device side, a model of a function; [`InProcess`] joins the two sides in
-//!   one process.
+//!   one process; a [`PciWrapper`] changes some answers of another device.
 //! - [`model`]: parts that models share.
 //! - [`Interrupt`]: a vector as an event that a thread can sleep on.
 //! - [`IrqEvent`]: interrupts the driver of a model, without ever blocking.
@@ -53,6 +53,7 @@ mod patience;
 mod queue_memory;
 pub mod sysfs;
 pub mod vfio;
+mod wrapper;
 
 pub use capability::{find_capability, msix};
 pub use device::{Listened, PciDevice, SharedArea};
@@ -64,3 +65,4 @@ pub use life::{LifeWord, Phase};
 pub use maps::{Maps, OpenArenas, OpenRegions};
 pub use patience::{Patience, Waiting};
 pub use queue_memory::{QueueMemory, SharedQueueMemory};
+pub use wrapper::PciWrapper;

@@ -7,12 +7,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use qpair_bench::kv::{
-    Begin, Clients, Direction, Durability, KeyRange, Kv, KvError, KvResult, KvSession,
-    KvStatistics, TableId, TransactionLoader, start_threads,
+    Begin, Clients, Direction, Durability, KeyRange, Kv, KvSession, KvStatistics, System, TableId,
+    start_threads,
 };
 
 use crate::engine::{Engine, Session, Span, Start};
 use crate::error::Error;
+use crate::loader::TransactionLoader;
 
 #[derive(Clone)]
 pub struct Peer<E: Engine> {
@@ -38,11 +39,11 @@ impl<S: Session> fmt::Debug for PeerSession<S> {
     }
 }
 
-impl From<Error> for KvError {
+impl From<Error> for qpair::Error {
     fn from(error: Error) -> Self {
         match error {
-            Error::Conflict(_) => Self::Conflict,
-            Error::Failed(why) => Self::Other(why),
+            Error::Conflict(why) => Self::new(qpair::ErrorKind::Conflict, why),
+            Error::Failed(why) => Self::new(qpair::ErrorKind::Invalid, why),
         }
     }
 }
@@ -61,17 +62,19 @@ impl<E: Engine> Peer<E> {
 }
 
 impl<E: Engine> Kv for Peer<E> {
-    type Session = PeerSession<E::Session>;
-
     fn describe(&self) -> String {
         let note = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
         format!("{}: {}{note}", E::NAME, self.engine.settings())
     }
+}
 
-    fn start<F, Fut, T>(&self, clients: usize, client: F) -> KvResult<Clients<T>>
+impl<E: Engine> System for Peer<E> {
+    type Session = PeerSession<E::Session>;
+
+    fn start<F, Fut, T>(&self, clients: usize, client: F) -> qpair::Result<Clients<T>>
     where
         F: Fn(usize, Self::Session) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = KvResult<T>> + 'static,
+        Fut: Future<Output = qpair::Result<T>> + 'static,
         T: Send + 'static,
     {
         let engine = self.engine.clone();
@@ -82,7 +85,7 @@ impl<E: Engine> Kv for Peer<E> {
         )
     }
 
-    fn statistics(&self) -> KvResult<KvStatistics> {
+    fn statistics(&self) -> qpair::Result<KvStatistics> {
         Ok(KvStatistics {
             log_flushes: self.engine.log_flushes(),
             store_bytes: Some(crate::folder::allocated_bytes(self.engine.path())),
@@ -93,7 +96,7 @@ impl<E: Engine> Kv for Peer<E> {
 
 impl<S: Session> PeerSession<S> {
     /// Counts what was lost to others.
-    fn judge<T>(&mut self, outcome: Result<T, Error>) -> KvResult<T> {
+    fn judge<T>(&mut self, outcome: Result<T, Error>) -> qpair::Result<T> {
         if let Err(Error::Conflict(_)) = outcome {
             self.lost += 1;
         }
@@ -116,7 +119,7 @@ impl<S: Session> KvSession for PeerSession<S> {
     where
         S: 'session;
 
-    async fn begin(&mut self, begin: Begin) -> KvResult<()> {
+    async fn begin(&mut self, begin: Begin) -> qpair::Result<()> {
         self.session.rollback()?;
         self.back_off();
         let sync = begin.durability != Durability::Async;
@@ -129,7 +132,7 @@ impl<S: Session> KvSession for PeerSession<S> {
         table: TableId,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> KvResult<bool> {
+    ) -> qpair::Result<bool> {
         let outcome = self.session.get(table.0, key, value);
         self.judge(outcome)
     }
@@ -139,27 +142,27 @@ impl<S: Session> KvSession for PeerSession<S> {
         table: TableId,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> KvResult<bool> {
+    ) -> qpair::Result<bool> {
         let outcome = self.session.get_for_update(table.0, key, value);
         self.judge(outcome)
     }
 
-    async fn lock(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
+    async fn lock(&mut self, table: TableId, key: &[u8]) -> qpair::Result<()> {
         let outcome = self.session.lock(table.0, key);
         self.judge(outcome)
     }
 
-    async fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
+    async fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> qpair::Result<()> {
         let outcome = self.session.put(table.0, key, value);
         self.judge(outcome)
     }
 
-    async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
+    async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> qpair::Result<()> {
         let outcome = self.session.put(table.0, key, value);
         self.judge(outcome)
     }
 
-    async fn delete(&mut self, table: TableId, key: &[u8]) -> KvResult<bool> {
+    async fn delete(&mut self, table: TableId, key: &[u8]) -> qpair::Result<bool> {
         let outcome = self.session.delete(table.0, key);
         self.judge(outcome)
     }
@@ -171,7 +174,7 @@ impl<S: Session> KvSession for PeerSession<S> {
         direction: Direction,
         limit: usize,
         mut each: F,
-    ) -> KvResult<()>
+    ) -> qpair::Result<()>
     where
         F: FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     {
@@ -188,18 +191,18 @@ impl<S: Session> KvSession for PeerSession<S> {
         self.judge(outcome)
     }
 
-    async fn commit(&mut self) -> KvResult<()> {
+    async fn commit(&mut self) -> qpair::Result<()> {
         let outcome = self.session.commit();
         self.judge(outcome)?;
         self.lost = 0;
         Ok(())
     }
 
-    async fn rollback(&mut self) -> KvResult<()> {
+    async fn rollback(&mut self) -> qpair::Result<()> {
         Ok(self.session.rollback()?)
     }
 
-    async fn loader(&mut self, table: TableId) -> KvResult<Self::Loader<'_>> {
+    async fn loader(&mut self, table: TableId) -> qpair::Result<Self::Loader<'_>> {
         Ok(TransactionLoader::new(self, table))
     }
 }

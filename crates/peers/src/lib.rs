@@ -14,9 +14,11 @@ mod error;
 pub mod folder;
 mod kv;
 pub mod lmdb;
+mod loader;
 pub mod memory_limit;
 pub mod rocksdb;
 pub mod wiredtiger;
 
 pub use error::{Error, Result};
 pub use kv::{Peer, PeerSession};
+pub use loader::TransactionLoader;

@@ -6,8 +6,9 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use qpair::ErrorKind;
 use qpair_bench::kv::{
-    Begin, Direction, Durability, KeyRange, Kv, KvError, KvLoader, KvSession, TableId, block_on,
+    Begin, Direction, Durability, KeyRange, Kv, KvLoader, KvSession, System, TableId, block_on,
 };
 use qpair_peers::engine::{Engine, Session, Settings, Start};
 use qpair_peers::lmdb::Lmdb;
@@ -157,14 +158,14 @@ fn count<E: Engine>(name: &str) {
             };
             match step.await {
                 Ok(()) => done += 1,
-                Err(KvError::Conflict) => session.rollback().await?,
+                Err(error) if error.kind() == ErrorKind::Conflict => session.rollback().await?,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     });
     clients.unwrap().join().unwrap();
-    let mut session = kv.start(1, |_, mut session| async move {
+    let sums = kv.start(1, |_, mut session| async move {
         let mut sum = 0;
         session.begin(Begin::read_only()).await?;
         session
@@ -176,8 +177,7 @@ fn count<E: Engine>(name: &str) {
         session.commit().await?;
         Ok(sum)
     });
-    let sums = std::mem::replace(&mut session, Err(KvError::Conflict)).unwrap().join().unwrap();
-    assert_eq!(sums, [800]);
+    assert_eq!(sums.unwrap().join().unwrap(), [800]);
     drop(kv);
     std::fs::remove_dir_all(&settings.path).unwrap();
 }

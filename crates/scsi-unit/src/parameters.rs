@@ -6,10 +6,11 @@ use qpair_scsi_wire::luns::{self, Lun};
 use qpair_scsi_wire::mode::{self, Head};
 use qpair_scsi_wire::sense::{Code, Key, Sense};
 use qpair_scsi_wire::vpd::{self, BlockLimits, Characteristics, Provisioning};
-use qpair_scsi_wire::{Command, operations};
+use qpair_scsi_wire::{Command, Width, operations};
 
+use crate::blocks::Work;
 use crate::operations::OPERATIONS;
-use crate::unit::{LogicalUnit, ModeSelect, Reply};
+use crate::unit::{LogicalUnit, Reply, Step};
 
 const VENDOR: &str = "QPAIR";
 const REVISION: &str = "0001";
@@ -172,17 +173,33 @@ impl LogicalUnit {
         Reply::data(&head.encode(width, &blocks, &pages), allocation.into())
     }
 
-    /// Decodes the parameters of a MODE SELECT. Returns whether the write cache should be on.
-    ///
-    /// The caller applies the change. It turns the cache off only after the data in the cache is
-    /// durable.
-    ///
-    /// # Errors
-    /// The error in the parameters.
-    pub fn mode_select(&self, select: ModeSelect, bytes: &[u8]) -> Result<bool, Sense> {
+    /// Turns the write cache on or off for a MODE SELECT with `len` bytes of parameters. When it is
+    /// turned off, the data in it has to be made durable.
+    pub(crate) fn mode_select(
+        &self,
+        width: Width,
+        len: u16,
+        take: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<Step, Sense> {
+        let mut bytes = vec![0; len.into()];
+        if !take(&mut bytes) {
+            return Err(Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH));
+        }
+        let write_cache = self.selected_cache(width, &bytes)?;
+        let goes_off = !write_cache && self.has_write_cache();
+        // From now on writes are durable; the flush is about those before.
+        self.set_write_cache(write_cache);
+        Ok(match goes_off {
+            true => Step::Work(Work::flush(len.into())),
+            false => Step::Ended(Reply::Good(len.into())),
+        })
+    }
+
+    /// Decodes the parameters of a MODE SELECT. Returns whether the write cache is to be on.
+    fn selected_cache(&self, width: Width, bytes: &[u8]) -> Result<bool, Sense> {
         let wrong = |code| Sense::new(Key::IllegalRequest, code);
         let wrong_length = wrong(Code::PARAMETER_LIST_LENGTH);
-        let head = Head::decode(bytes, select.width).ok_or(wrong_length)?;
+        let head = Head::decode(bytes, width).ok_or(wrong_length)?;
         let rest = bytes.get(head.pages_at..).ok_or(wrong_length)?;
         let mut read = 0;
         let mut write_cache = self.has_write_cache();

@@ -7,8 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
 use qpair_scsi_wire::timestamp::{self, TIMESTAMP_BYTES};
-use qpair_scsi_wire::{Command, Undecodable, Width};
+use qpair_scsi_wire::{Command, Undecodable};
 
+use crate::blocks::Work;
 use crate::clock::Clock;
 use crate::facts::Facts;
 
@@ -31,8 +32,8 @@ pub struct LogicalUnit {
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The command succeeded.
-    Good,
+    /// The command succeeded, and took this many bytes of parameters.
+    Good(u32),
     /// The command succeeded, and these bytes go to the initiator. They fit the room that it has.
     Data(Vec<u8>),
     /// The command failed.
@@ -50,26 +51,13 @@ impl Reply {
     }
 }
 
-/// A MODE SELECT whose parameters are still with the initiator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModeSelect {
-    /// The form of the command.
-    pub width: Width,
-    /// The number of bytes of parameters.
-    pub len: u16,
-}
-
 /// The next step of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The command has ended.
     Ended(Reply),
-    /// The caller has to pass the command's parameters to [`LogicalUnit::mode_select`].
-    ModeSelect(ModeSelect),
-    /// The caller has to pass this many bytes of parameters to [`LogicalUnit::set_timestamp`].
-    SetTimestamp(usize),
-    /// The command reads or writes blocks, which the caller has to do.
-    Blocks(Command),
+    /// The command needs the unit's storage: the caller has to carry out the work.
+    Work(Work),
 }
 
 impl LogicalUnit {
@@ -143,15 +131,14 @@ impl LogicalUnit {
         self.hard_reset(Code::POWER_ON);
     }
 
-    /// Sets the timestamp to a command's parameters.
-    ///
-    /// # Errors
-    /// The parameters are truncated.
-    pub fn set_timestamp(&self, bytes: &[u8]) -> Result<(), Sense> {
-        let wrong_length = Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH);
-        let ms = timestamp::decode_set(bytes).ok_or(wrong_length)?;
+    /// Sets the timestamp to a command's `len` bytes of parameters.
+    fn set_timestamp(&self, len: u32, take: impl FnOnce(&mut [u8]) -> bool) -> Reply {
+        let mut bytes = [0; TIMESTAMP_BYTES];
+        let bytes = &mut bytes[..TIMESTAMP_BYTES.min(len as usize)];
+        let ms = if take(bytes) { timestamp::decode_set(bytes) } else { None };
+        let Some(ms) = ms else { return Reply::illegal(Code::PARAMETER_LIST_LENGTH) };
         *self.clock() = Clock::set(ms, (self.facts.now)());
-        Ok(())
+        Reply::Good(bytes.len() as u32)
     }
 
     /// Whether writes may be answered before they are durable.
@@ -159,14 +146,20 @@ impl LogicalUnit {
         self.write_cache.load(Ordering::Relaxed)
     }
 
-    /// Turns the write cache on or off.
-    pub fn set_write_cache(&self, is_on: bool) {
+    pub(crate) fn set_write_cache(&self, is_on: bool) {
         self.write_cache.store(is_on && self.facts.has_cache, Ordering::Relaxed);
     }
 
     /// Begins a command for a unit of this target. The target has only unit 0, which has `blocks`
-    /// blocks now.
-    pub fn begin(&self, lun: Lun, cdb: &[u8], blocks: u64) -> Step {
+    /// blocks now. `take` copies the first bytes that the initiator sends, and returns false if it
+    /// sends fewer.
+    pub fn begin(
+        &self,
+        lun: Lun,
+        cdb: &[u8],
+        blocks: u64,
+        take: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Step {
         let is_here = lun.number() == Some(0);
         let command = match Command::decode(cdb) {
             Ok(command) => command,
@@ -209,17 +202,24 @@ impl LogicalUnit {
         if cdb.first().is_some_and(|code| self.facts.without.contains(code)) {
             return Step::Ended(Reply::illegal(Code::INVALID_OPCODE));
         }
-        self.begin_here(command, blocks)
+        self.begin_here(command, blocks, take)
     }
 
-    fn begin_here(&self, command: Command, blocks: u64) -> Step {
+    fn begin_here(
+        &self,
+        command: Command,
+        blocks: u64,
+        take: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Step {
         match command {
             Command::ModeSense { .. } => return Step::Ended(self.mode_sense(&command, blocks)),
             Command::ModeSelect { width, page_format, save, len } => {
                 return match len {
                     _ if !page_format || save => Step::Ended(Reply::Check(Sense::invalid_field(1))),
-                    0 => Step::Ended(Reply::Good),
-                    len => Step::ModeSelect(ModeSelect { width, len }),
+                    0 => Step::Ended(Reply::Good(0)),
+                    len => self
+                        .mode_select(width, len, take)
+                        .unwrap_or_else(|sense| Step::Ended(Reply::Check(sense))),
                 };
             }
             Command::ReportOperations { .. } => {
@@ -229,10 +229,8 @@ impl LogicalUnit {
                 let bytes = self.clock().at((self.facts.now)()).encode();
                 return Step::Ended(Reply::data(&bytes, allocation as usize));
             }
-            Command::SetTimestamp { len: 0 } => return Step::Ended(Reply::Good),
-            Command::SetTimestamp { len } => {
-                return Step::SetTimestamp(TIMESTAMP_BYTES.min(len as usize));
-            }
+            Command::SetTimestamp { len: 0 } => return Step::Ended(Reply::Good(0)),
+            Command::SetTimestamp { len } => return Step::Ended(self.set_timestamp(len, take)),
             Command::LogSense { page, subpage, parameter, allocation, .. } => {
                 let reply = Self::log_sense(page, subpage, parameter, allocation.into());
                 return Step::Ended(reply);
@@ -241,7 +239,7 @@ impl LogicalUnit {
                 if power == 0 {
                     self.is_stopped.store(!start, Ordering::Relaxed);
                 }
-                return Step::Ended(Reply::Good);
+                return Step::Ended(Reply::Good(0));
             }
             _ => {}
         }
@@ -249,7 +247,7 @@ impl LogicalUnit {
             return Step::Ended(Reply::Check(Sense::new(Key::NotReady, Code::NEEDS_START)));
         }
         match command {
-            Command::TestUnitReady => Step::Ended(Reply::Good),
+            Command::TestUnitReady => Step::Ended(Reply::Good(0)),
             Command::ReadCapacity10 => {
                 Step::Ended(Reply::data(&self.capacity(blocks).encode10(), 8))
             }
@@ -257,16 +255,20 @@ impl LogicalUnit {
                 let bytes = self.capacity(blocks).encode16();
                 Step::Ended(Reply::data(&bytes, allocation as usize))
             }
-            command => Step::Blocks(command),
+            command => self.begin_blocks(command, blocks, take),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use qpair_block::Op;
+    use qpair_scsi_wire::command::Range;
     use qpair_scsi_wire::timestamp::{ORIGIN_POWER_ON, ORIGIN_SET, Timestamp, encode_set};
+    use qpair_scsi_wire::{Width, unmap};
 
     use super::*;
+    use crate::blocks::Access;
     use crate::facts::Limits;
 
     fn unit(without: &'static [u8]) -> LogicalUnit {
@@ -295,8 +297,18 @@ mod tests {
         unit
     }
 
+    fn begin_with(unit: &LogicalUnit, command: Command, sent: &[u8]) -> Step {
+        unit.begin(Lun::default(), command.encode().bytes(), 8, |into| {
+            let is_whole = into.len() <= sent.len();
+            if is_whole {
+                into.copy_from_slice(&sent[..into.len()]);
+            }
+            is_whole
+        })
+    }
+
     fn begin(unit: &LogicalUnit, command: Command) -> Step {
-        unit.begin(Lun::default(), command.encode().bytes(), 8)
+        begin_with(unit, command, &[])
     }
 
     fn report(unit: &LogicalUnit) -> Timestamp {
@@ -312,11 +324,13 @@ mod tests {
     fn a_timestamp_is_kept_over_resets_that_are_not_hard() {
         let unit = unit(&[]);
         assert_eq!(report(&unit).origin, ORIGIN_POWER_ON);
-        assert_eq!(begin(&unit, Command::SetTimestamp { len: 99 }), Step::SetTimestamp(12));
-        assert_eq!(begin(&unit, Command::SetTimestamp { len: 0 }), Step::Ended(Reply::Good));
-        assert!(unit.set_timestamp(&[0; 11]).is_err());
+        let set = |len, sent: &[u8]| begin_with(&unit, Command::SetTimestamp { len }, sent);
+        let truncated = Step::Ended(Reply::illegal(Code::PARAMETER_LIST_LENGTH));
+        assert_eq!(set(0, &[]), Step::Ended(Reply::Good(0)));
+        assert_eq!(set(99, &[0; 11]), truncated);
+        assert_eq!(set(11, &[0; 99]), truncated);
         for hard in [None, Some(false), Some(true)] {
-            unit.set_timestamp(&encode_set(1 << 40)).unwrap();
+            assert_eq!(set(99, &encode_set(1 << 40)), Step::Ended(Reply::Good(12)));
             unit.reset(Code::DEVICE_RESET);
             unit.take_attention();
             let now = report(&unit);
@@ -330,6 +344,73 @@ mod tests {
             let now = report(&unit);
             assert!(now.origin == ORIGIN_POWER_ON && now.ms < 1 << 40, "{now:?}");
         }
+    }
+
+    #[test]
+    fn block_commands_become_accesses() {
+        let unit = unit(&[]);
+        let range = |block, blocks| Range { block, blocks, width: Width::Sixteen };
+        let access = |op, durable, blocks: std::ops::Range<u32>| Access {
+            op,
+            durable,
+            offset_bytes: u64::from(blocks.start) * 512,
+            len_bytes: blocks.len() as u32 * 512,
+        };
+        let same = |no_data| Command::WriteSame {
+            range: range(2, 3),
+            unmap: false,
+            anchor: false,
+            no_data,
+            protect: 0,
+        };
+        let block = vec![7; 512];
+        let verify = |compare| Command::Verify { range: range(1, 2), compare, protect: 0 };
+        let (read, list) = (access(Op::Read, false, 1..3), unmap::encode_one(4, 4));
+        let flush = access(Op::Flush, false, 0..0);
+        for (command, sent, work) in [
+            (verify(1), &[][..], Work::Compare { access: read, data_bytes: 1024 }),
+            (verify(3), &[], Work::Compare { access: read, data_bytes: 512 }),
+            (
+                same(false),
+                &block,
+                Work::Fill { access: access(Op::Write, false, 2..5), block: block.clone() },
+            ),
+            (
+                same(false),
+                &[0; 512],
+                Work::Each { accesses: vec![access(Op::WriteZeroes, false, 2..5)], taken: 512 },
+            ),
+            (
+                same(true),
+                &[],
+                Work::Each { accesses: vec![access(Op::WriteZeroes, false, 2..5)], taken: 0 },
+            ),
+            (
+                Command::Unmap { anchor: false, len: 24 },
+                &list,
+                Work::Each { accesses: vec![access(Op::Discard, false, 4..8)], taken: 24 },
+            ),
+            (
+                Command::SynchronizeCache { range: range(8, 0), immediate: false },
+                &[],
+                Work::Each { accesses: vec![flush], taken: 0 },
+            ),
+        ] {
+            assert_eq!(begin_with(&unit, command, sent), Step::Work(work), "{command:?}");
+        }
+        let write = |force_unit_access, blocks| Command::Write {
+            range: range(0, blocks),
+            force_unit_access,
+            protect: 0,
+        };
+        let moves = |durable| Step::Work(Work::Move(access(Op::Write, durable, 0..8)));
+        assert_eq!(begin(&unit, write(false, 8)), moves(false));
+        assert_eq!(begin(&unit, write(true, 8)), moves(true));
+        unit.set_write_cache(false);
+        assert_eq!(begin(&unit, write(false, 8)), moves(true));
+        assert_eq!(begin(&unit, write(false, 0)), Step::Ended(Reply::Good(0)));
+        let outside = Step::Ended(Reply::illegal(Code::BLOCK_OUT_OF_RANGE));
+        assert_eq!(begin(&unit, write(false, 9)), outside);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! READ CAPACITY: the number of blocks and their size.
 
-use crate::bytes::{put, u8_at, u16_at, u32_at, u64_at};
+use qpair_wire::be::{u16_at, u32_at, u64_at};
+use qpair_wire::{put, u8_at};
 
 /// The data of READ CAPACITY (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

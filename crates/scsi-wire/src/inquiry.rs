@@ -1,6 +1,6 @@
 //! Standard inquiry data: the kind and the name of a unit.
 
-use crate::bytes::{put_text, text, u8_at};
+use qpair_wire::{put_text, text, u8_at};
 
 /// The bytes of inquiry data as encoded here.
 pub const INQUIRY_BYTES: usize = 96;

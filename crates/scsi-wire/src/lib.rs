@@ -10,7 +10,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
-mod bytes;
 pub mod capacity;
 pub mod command;
 pub mod inquiry;

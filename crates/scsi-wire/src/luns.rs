@@ -1,6 +1,6 @@
 //! Logical unit numbers: eight bytes, of which a simple target uses two.
 
-use crate::bytes::u32_at;
+use qpair_wire::be::u32_at;
 
 /// A logical unit number in its encoded form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,8 @@
 //! Mode parameters: the header, and pages. A disk needs only the caching page.
 
-use crate::bytes::{put, u8_at, u16_at};
 use crate::command::Width;
+use qpair_wire::be::u16_at;
+use qpair_wire::{put, u8_at};
 
 /// Page codes.
 pub mod page {

@@ -1,6 +1,7 @@
 //! REPORT SUPPORTED OPERATION CODES: the commands that a unit supports.
 
-use crate::bytes::{put, u8_at, u16_at};
+use qpair_wire::be::u16_at;
+use qpair_wire::{put, u8_at};
 
 /// An operation code, with its service action if it has them.
 pub type Operation = (u8, Option<u16>);

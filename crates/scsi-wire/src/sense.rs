@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use crate::bytes::{get, put, u8_at, u16_at, u32_at, u64_at};
+use qpair_wire::be::{u16_at, u32_at, u64_at};
+use qpair_wire::{get, put, u8_at};
 
 /// The bytes of fixed sense data as encoded here.
 pub const FIXED_BYTES: usize = 18;

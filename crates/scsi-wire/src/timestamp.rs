@@ -1,6 +1,7 @@
 //! The timestamp of a unit: milliseconds, and the event that it counts from.
 
-use crate::bytes::{get, put, u8_at, u16_at};
+use qpair_wire::be::u16_at;
+use qpair_wire::{get, put, u8_at};
 
 /// The bytes of REPORT TIMESTAMP's answer, and of SET TIMESTAMP's parameters.
 pub const TIMESTAMP_BYTES: usize = 12;

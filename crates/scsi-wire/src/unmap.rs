@@ -1,6 +1,7 @@
 //! The parameter list of UNMAP.
 
-use crate::bytes::{put, u16_at, u32_at, u64_at};
+use qpair_wire::be::{u16_at, u32_at, u64_at};
+use qpair_wire::put;
 
 /// Bytes of a list of one range.
 pub const ONE_RANGE_BYTES: usize = 24;

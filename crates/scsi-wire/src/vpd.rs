@@ -1,6 +1,7 @@
 //! Vital product data: names, limits, provisioning.
 
-use crate::bytes::{put, text, u8_at, u16_at, u32_at, u64_at};
+use qpair_wire::be::{u16_at, u32_at, u64_at};
+use qpair_wire::{put, text, u8_at};
 
 /// Page codes.
 pub mod page {

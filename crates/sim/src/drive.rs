@@ -1,18 +1,19 @@
 //! A drive with a volatile cache for a virtual machine: an NBD server over an image file. See
 //! docs/design/guest-lab.md.
 //!
-//! - A write of the guest is visible at once. It reaches the image with the next flush, or at once
-//!   if it has force unit access.
+//! - A write of the guest is visible at once. It is durable with the next flush, or at once if it
+//!   has force unit access.
 //! - A client that disconnects without a disconnect request counts as a loss of power. Each
-//!   unflushed sector then reaches the image or not, at random.
+//!   unflushed sector is then kept or lost, at random.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+use qpair_softdev::medium::{Storage, VolatileCache};
 
 use crate::nbd::{self, Medium, SECTOR_BYTES};
 
@@ -53,38 +54,38 @@ fn serve(options: &Options) -> io::Result<String> {
     let image = OpenOptions::new().read(true).write(true).open(&options.image)?;
     let _ = std::fs::remove_file(&options.socket);
     let (client, _) = UnixListener::bind(&options.socket)?.accept()?;
-    let bytes = image.metadata()?.len();
-    let mut drive = Drive {
-        image,
-        bytes,
-        cache: BTreeMap::new(),
-        lies: options.lies,
-        writes: 0,
-        forced: 0,
-        flushes: 0,
-    };
+    let mut drive = Drive::new(image, options.lies)?;
     // A killed client leaves a broken connection, so an error here is expected.
     let said_goodbye = nbd::serve(client, &mut drive).unwrap_or(false);
     let Drive { writes, forced, flushes, .. } = drive;
     let took = match said_goodbye {
-        true => {
-            drive.keep_all()?;
-            "nothing is lost".to_owned()
-        }
+        true => "nothing is lost".to_owned(),
         false => drive.cut(fastrand::Rng::with_seed(options.seed))?,
     };
     Ok(format!("{writes} writes, {forced} of them forced, {flushes} flushes; {took}"))
 }
 
+/// The image has what the guest sees; the cache knows what would survive a loss of power.
 struct Drive {
-    image: File,
+    image: Image,
     bytes: u64,
-    /// Sectors that were written and are not yet in the image.
-    cache: BTreeMap<u64, [u8; SECTOR_BYTES as usize]>,
+    cache: VolatileCache,
     lies: bool,
     writes: u64,
     forced: u64,
     flushes: u64,
+}
+
+struct Image(File);
+
+impl Storage for Image {
+    fn read_bytes(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(into, at)
+    }
+
+    fn write_bytes(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(from, at)
+    }
 }
 
 impl Medium for Drive {
@@ -93,70 +94,53 @@ impl Medium for Drive {
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.image.read_exact_at(bytes, offset)?;
-        let first = offset / SECTOR_BYTES;
-        let end = first + bytes.len() as u64 / SECTOR_BYTES;
-        for (sector, content) in self.cache.range(first..end) {
-            let at = ((sector - first) * SECTOR_BYTES) as usize;
-            bytes[at..at + content.len()].copy_from_slice(content);
-        }
-        Ok(())
+        self.image.read_bytes(offset, bytes)
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8], forced: bool) -> io::Result<()> {
         self.writes += 1;
         self.forced += u64::from(forced);
-        let (first, (sectors, _)) = (offset / SECTOR_BYTES, bytes.as_chunks());
-        if forced && !self.lies {
-            for sector in first..first + sectors.len() as u64 {
-                self.cache.remove(&sector);
-            }
-            return self.image.write_all_at(bytes, offset);
+        let len = bytes.len() as u64;
+        match forced && !self.lies {
+            true => self.cache.forget(offset, len),
+            false => self.cache.keep(&self.image, offset, len)?,
         }
-        self.cache.extend((first..).zip(sectors.iter().copied()));
-        Ok(())
+        self.image.write_bytes(offset, bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.flushes += 1;
-        if self.lies { Ok(()) } else { self.keep_all() }
+        if !self.lies {
+            self.cache.forget_all();
+        }
+        Ok(())
     }
 }
 
 impl Drive {
-    fn keep_all(&mut self) -> io::Result<()> {
-        self.keep(|_| true).map(|_| ())
-    }
-
-    /// Writes those cached sectors to the image for which `keeps` returns true, and discards the
-    /// others. Returns the number of written sectors.
-    fn keep(&mut self, mut keeps: impl FnMut(u64) -> bool) -> io::Result<usize> {
-        let mut kept = 0;
-        for (sector, content) in std::mem::take(&mut self.cache) {
-            if keeps(sector) {
-                kept += 1;
-                self.image.write_all_at(&content, sector * SECTOR_BYTES)?;
-            }
-        }
-        Ok(kept)
+    fn new(image: File, lies: bool) -> io::Result<Self> {
+        let bytes = image.metadata()?.len();
+        // No sector is evicted: a run of sectors may lie in one of the cache's 16 shards alone.
+        let cache = VolatileCache::new(16 * bytes, SECTOR_BYTES.trailing_zeros());
+        Ok(Self { image: Image(image), bytes, cache, lies, writes: 0, forced: 0, flushes: 0 })
     }
 
     fn cut(&mut self, mut rng: fastrand::Rng) -> io::Result<String> {
-        let cached = self.cache.len();
-        let kept = match rng.u8(0..3) {
-            0 => self.keep(|_| false)?,
-            1 => self.keep(|_| rng.bool())?,
-            // Other modes decide page by page (4 KiB), and sometimes tear one page.
+        let (cached, lost) = match rng.u8(0..3) {
+            0 => self.cache.lose(&self.image, |_| true)?,
+            1 => self.cache.lose(&self.image, |_| !rng.bool())?,
+            // Decide page by page (4 KiB), and sometimes tear one page.
             _ => {
                 let (mut page, mut fate) = (u64::MAX, false);
-                self.keep(|sector| {
+                self.cache.lose(&self.image, |sector| {
                     if sector / 8 != page || rng.u8(0..32) == 0 {
                         (page, fate) = (sector / 8, rng.bool());
                     }
-                    fate
+                    !fate
                 })?
             }
         };
+        let kept = cached - lost;
         Ok(format!("power cut: {cached} sectors were not flushed, {kept} of them are kept"))
     }
 }
@@ -171,15 +155,7 @@ mod tests {
         let image = open.unwrap();
         std::fs::remove_file(path).unwrap();
         image.set_len(1 << 20).unwrap();
-        Drive {
-            image,
-            bytes: 1 << 20,
-            cache: BTreeMap::new(),
-            lies,
-            writes: 0,
-            forced: 0,
-            flushes: 0,
-        }
+        Drive::new(image, lies).unwrap()
     }
 
     fn has(drive: &mut Drive, offset: u64) -> u8 {
@@ -212,7 +188,7 @@ mod tests {
         drive.write(0, &[1; 512], true).unwrap();
         drive.flush().unwrap();
         assert_eq!(has(&mut drive, 0), 1);
-        assert_eq!(drive.keep(|_| false).unwrap(), 0);
+        assert_eq!(drive.cache.lose(&drive.image, |_| true).unwrap(), (1, 1));
         assert_eq!(has(&mut drive, 0), 0);
     }
 }

@@ -133,6 +133,23 @@ pub struct Config {
 impl Config {
     pub const BYTES: usize = 36;
 
+    /// Returns the configuration of a device with messages of the default sizes.
+    #[must_use]
+    pub fn new(queues: u16, target_max: u16, unit_max: u16) -> Self {
+        Self {
+            queues: queues.into(),
+            segments_max: 126,
+            sectors_max: 0xFFFF,
+            commands_per_unit: 128,
+            event_bytes: EVENT_BYTES as u32,
+            sense_bytes: SENSE_BYTES as u32,
+            cdb_bytes: CDB_BYTES as u32,
+            channel_max: 0,
+            target_max,
+            unit_max: unit_max.into(),
+        }
+    }
+
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at| u32_at(bytes, at);
@@ -299,18 +316,7 @@ mod tests {
         // Peripheral addressing is another way to write small units.
         assert_eq!(place_of([1, 3, 0, 2, 0, 0, 0, 0]), Some((3, 2)));
         assert_eq!(place_of([0, 3, 0, 2, 0, 0, 0, 0]), None);
-        let config = Config {
-            queues: 1,
-            segments_max: 126,
-            sectors_max: 0xFFFF,
-            commands_per_unit: 128,
-            event_bytes: 16,
-            sense_bytes: 96,
-            cdb_bytes: 32,
-            channel_max: 2,
-            target_max: 255,
-            unit_max: 16383,
-        };
+        let config = Config { channel_max: 2, ..Config::new(1, 255, 16383) };
         assert_eq!(Config::decode(&config.encode()), config);
         let command = Command { address: address(1, 2), id: 0x0102_0304_0506_0708, cdb: [9; 32] };
         assert_eq!(Command::decode(&command.encode()), command);

@@ -2,6 +2,8 @@
 //!
 //! The command line and job files are parsed into [`Job`]s. Nothing in this module knows the option
 //! names that people used, except [`Job::options`], which repeats them for reports.
+//!
+//! Long, because a job has one field for each option.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,29 +1,79 @@
-//! A client that runs small transactions one after the other.
+//! The options of a run, and a client that runs small transactions one after the other.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
+use qpair::Result;
 
-use crate::dataset::{self, Shuffle, VALUE_BYTES};
-use crate::drive::{Done, Operate};
-use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
+use crate::harness::{Client, Done};
+use crate::kv::{Begin, Durability, KvSession};
+use crate::records::{self, RECORDS, Shuffle, VALUE_BYTES};
 
-use super::{CommitWork, ROWS};
+/// The kind of transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitWork {
+    /// Transactions replace uniformly random rows of a table that is filled first.
+    Update,
+    /// Transactions insert all rows in random order into an empty table.
+    Insert,
+}
+
+impl fmt::Display for CommitWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Update => "update",
+            Self::Insert => "insert",
+        })
+    }
+}
+
+/// Options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitOptions {
+    /// The kind of transactions.
+    pub work: CommitWork,
+    /// The number of records: those of the table, or those to insert.
+    pub records: u64,
+    /// The number of rows of a transaction.
+    pub rows_per_tx: u32,
+    /// The number of clients.
+    pub clients: usize,
+    /// Seconds to measure. Inserts run until all records are inserted.
+    pub seconds: f64,
+    /// Seconds to run before the measurement. Inserts have no warm-up.
+    pub warm_up_seconds: f64,
+    /// The durability that commits wait for.
+    pub durability: Durability,
+    /// The seed of the inputs.
+    pub seed: u64,
+}
+
+impl Default for CommitOptions {
+    fn default() -> Self {
+        Self {
+            work: CommitWork::Update,
+            records: 100_000,
+            rows_per_tx: 1,
+            clients: 1,
+            seconds: 10.0,
+            warm_up_seconds: 1.0,
+            durability: Durability::Sync,
+            seed: 1,
+        }
+    }
+}
 
 /// The state that the clients of a run share.
 pub(crate) struct Common {
-    pub(crate) work: CommitWork,
-    pub(crate) durability: Durability,
-    pub(crate) records: u64,
-    pub(crate) rows: u32,
-    pub(crate) seed: u64,
+    pub(crate) options: CommitOptions,
     pub(crate) shuffle: Shuffle,
     /// The number of records inserted, or about to be inserted.
     pub(crate) next: AtomicU64,
 }
 
-pub(crate) struct Client<S> {
+pub(crate) struct CommitClient<S> {
     session: S,
     common: Arc<Common>,
     random: Rng,
@@ -31,71 +81,59 @@ pub(crate) struct Client<S> {
     records: Vec<u64>,
 }
 
-impl<S: KvSession> Client<S> {
+impl<S: KvSession> CommitClient<S> {
     pub(crate) fn new(session: S, number: usize, common: Arc<Common>) -> Self {
-        let seed = (common.seed ^ (number as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let records = Vec::with_capacity(common.rows as usize);
+        let seed =
+            (common.options.seed ^ (number as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let records = Vec::with_capacity(common.options.rows_per_tx as usize);
         Self { session, common, random: Rng::with_seed(seed), records }
     }
 
     fn choose(&mut self) {
-        let common = &self.common;
+        let Common { options, shuffle, next } = &*self.common;
         self.records.clear();
-        match common.work {
+        match options.work {
             CommitWork::Update => {
                 let random = &mut self.random;
-                self.records.extend((0..common.rows).map(|_| random.u64(0..common.records)));
+                self.records
+                    .extend((0..options.rows_per_tx).map(|_| random.u64(0..options.records)));
                 // All clients take locks in one order, so that none waits in a circle.
                 self.records.sort_unstable();
             }
             CommitWork::Insert => {
-                let from = common.next.fetch_add(common.rows.into(), Ordering::Relaxed);
-                let to = common.records.min(from.saturating_add(common.rows.into()));
-                self.records.extend((from..to).map(|index| common.shuffle.at(index)));
+                let from = next.fetch_add(options.rows_per_tx.into(), Ordering::Relaxed);
+                let to = options.records.min(from.saturating_add(options.rows_per_tx.into()));
+                self.records.extend((from..to).map(|index| shuffle.at(index)));
             }
         }
-    }
-
-    async fn attempt(&mut self, round: u64) -> KvResult<()> {
-        let mut value = [0; VALUE_BYTES];
-        self.session.begin(Begin::read_write(self.common.durability)).await?;
-        for &record in &self.records {
-            dataset::value(record, round, &mut value);
-            let key = dataset::key(record);
-            match self.common.work {
-                CommitWork::Update => self.session.put(ROWS, &key, &value).await?,
-                CommitWork::Insert => self.session.insert(ROWS, &key, &value).await?,
-            }
-        }
-        self.session.commit().await
     }
 }
 
-impl<S: KvSession> Operate for Client<S> {
-    async fn operate(&mut self) -> KvResult<Option<Done>> {
+impl<S: KvSession> Client for CommitClient<S> {
+    /// The round of the values; the records are the client's.
+    type Request = u64;
+
+    fn draw(&mut self) -> Option<u64> {
         self.choose();
-        if self.records.is_empty() {
-            return Ok(None);
-        }
-        let round = self.random.u64(..);
-        let mut conflicts = 0;
-        loop {
-            match self.attempt(round).await {
-                Ok(()) => {
-                    let (weight, rolled_back) = (self.records.len() as u32, false);
-                    return Ok(Some(Done { kind: 0, weight, conflicts, rolled_back }));
-                }
-                Err(KvError::Conflict) if conflicts < 10_000 => {
-                    self.session.rollback().await?;
-                    conflicts += 1;
-                    qpair::task::yield_now().await;
-                }
-                Err(error) => {
-                    // The first error is the one to tell.
-                    let _ = self.session.rollback().await;
-                    return Err(error);
-                }
+        (!self.records.is_empty()).then(|| self.random.u64(..))
+    }
+
+    async fn attempt(&mut self, &round: &u64) -> Result<Done> {
+        let mut value = [0; VALUE_BYTES];
+        self.session.begin(Begin::read_write(self.common.options.durability)).await?;
+        for &record in &self.records {
+            records::value(record, round, &mut value);
+            let key = records::key(record);
+            match self.common.options.work {
+                CommitWork::Update => self.session.put(RECORDS, &key, &value).await?,
+                CommitWork::Insert => self.session.insert(RECORDS, &key, &value).await?,
             }
         }
+        self.session.commit().await?;
+        Ok(Done::new(0, self.records.len() as u32))
+    }
+
+    async fn rollback(&mut self) -> Result<()> {
+        self.session.rollback().await
     }
 }

@@ -4,7 +4,6 @@
 //! Always holds: each client is a closed loop; it begins its next transaction when the last one is
 //! committed. Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
 
-mod baseline;
 mod client;
 mod report;
 mod run;
@@ -12,13 +11,10 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use baseline::{Baseline, BaselineOptions, baseline};
+pub use crate::device::{Baseline, BaselineOptions, baseline};
+/// Names of the tables, in the order of their [`TableId`](crate::kv::TableId)s. The store must be
+/// opened with them.
+pub use crate::records::TABLES as COMMIT_TABLES;
+pub use client::{CommitOptions, CommitWork};
 pub use report::CommitReport;
-pub use run::{CommitOptions, CommitWork, run_commit};
-
-use crate::kv::TableId;
-
-/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
-pub const COMMIT_TABLES: [&str; 1] = ["bench"];
-
-pub(crate) const ROWS: TableId = TableId(0);
+pub use run::run_commit;

@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
+use crate::device::Baseline;
 use crate::report::{LatencyReport, PartReport};
-
-use super::Baseline;
 
 /// The results of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -29,10 +28,9 @@ pub struct CommitReport {
     pub commits_per_s: f64,
     /// Rows written per second.
     pub rows_per_s: f64,
-    /// Attempts that ended with a conflict, and were made again.
+    /// Attempts that ended with a conflict and were repeated.
     pub conflicts: u64,
-    /// Attempts that ended with a conflict and were repeated. Latencies of transactions, from their
-    /// beginning to the end of their commit.
+    /// Latencies of transactions, from their beginning to the end of their commit.
     pub latency_us: LatencyReport,
     /// The mean number of commits that a flush of the log made durable.
     pub commits_per_flush: Option<f64>,

@@ -1,12 +1,14 @@
-//! Updates and inserts over the in-memory store, and the baseline over a file.
+//! Updates and inserts over a store in memory, and the baseline over a file.
 
 use qpair::{ErrorKind, Mode};
 
 use super::report::slowest_over_median;
 use super::*;
-use crate::dataset;
-use crate::kv::{Begin, Durability, KvSession, MemoryKv, block_on};
+use crate::kv::Durability;
 use crate::progress::Silent;
+use crate::records;
+use crate::store_kv::StoreKv;
+use crate::tests::store;
 
 fn options(work: CommitWork) -> CommitOptions {
     CommitOptions {
@@ -20,29 +22,20 @@ fn options(work: CommitWork) -> CommitOptions {
     }
 }
 
-fn records_with_their_values(kv: &MemoryKv) -> usize {
-    let mut session = kv.session();
-    let mut value = Vec::new();
-    block_on(async {
-        let mut found = 0;
-        session.begin(Begin::read_only()).await.unwrap();
-        for record in 0..1001 {
-            let there = session.get_into(ROWS, &dataset::key(record), &mut value).await.unwrap();
-            found += usize::from(there && dataset::is_value_of(record, &value));
-        }
-        found
-    })
+fn records_with_their_values(kv: &StoreKv) -> usize {
+    let table = kv.store().table("bench").unwrap();
+    let value = |record: &u64| table.get(&records::key(*record)).unwrap();
+    let is_right = |record: &u64| value(record).is_some_and(|v| records::is_value_of(*record, &v));
+    (0..1001).filter(is_right).count()
 }
 
 #[test]
 fn inserts_put_every_record_in_once() {
-    let kv = MemoryKv::new(1);
+    let kv = store(&COMMIT_TABLES, 2 << 20);
     let insert = CommitOptions { rows_per_tx: 100, ..options(CommitWork::Insert) };
-    kv.conflict_every(4);
     let report = run_commit(&kv, &insert, &Silent).unwrap();
     assert_eq!(records_with_their_values(&kv), 1001);
     assert_eq!(report.commits, 11);
-    assert!(report.conflicts > 0);
     assert_eq!(report.rows_by_second.iter().sum::<u64>(), 1001);
     let error = run_commit(&kv, &insert, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exists);
@@ -50,7 +43,7 @@ fn inserts_put_every_record_in_once() {
 
 #[test]
 fn updates_fill_the_table_first() {
-    let kv = MemoryKv::new(1);
+    let kv = store(&COMMIT_TABLES, 2 << 20);
     let report = run_commit(&kv, &options(CommitWork::Update), &Silent).unwrap();
     assert!(report.load_records_per_s.is_some() && report.commits > 0);
     assert_eq!(records_with_their_values(&kv), 1001);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use super::{KvError, KvResult};
+use qpair::{Error, ErrorKind, Result};
 
-type Join<T> = Box<dyn FnOnce() -> KvResult<T> + Send>;
+type Join<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 
 /// Running clients. Dropping this does not stop them.
 pub struct Clients<T> {
@@ -24,7 +24,7 @@ impl<T> std::fmt::Debug for Clients<T> {
 impl<T> Clients<T> {
     /// Makes clients from functions that each wait for one client.
     #[must_use]
-    pub fn new(joins: Vec<Box<dyn FnOnce() -> KvResult<T> + Send>>) -> Self {
+    pub fn new(joins: Vec<Box<dyn FnOnce() -> Result<T> + Send>>) -> Self {
         Self { joins }
     }
 
@@ -32,8 +32,8 @@ impl<T> Clients<T> {
     ///
     /// # Errors
     /// The first error, after all clients have ended.
-    pub fn join(self) -> KvResult<Vec<T>> {
-        let answers: Vec<KvResult<T>> = self.joins.into_iter().map(|join| join()).collect();
+    pub fn join(self) -> Result<Vec<T>> {
+        let answers: Vec<Result<T>> = self.joins.into_iter().map(|join| join()).collect();
         answers.into_iter().collect()
     }
 }
@@ -68,11 +68,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// # Errors
 /// An error if the system cannot start a thread. Clients that were started before end by
 /// themselves.
-pub fn start_threads<S, M, F, Fut, T>(clients: usize, session: M, client: F) -> KvResult<Clients<T>>
+pub fn start_threads<S, M, F, Fut, T>(clients: usize, session: M, client: F) -> Result<Clients<T>>
 where
-    M: Fn() -> KvResult<S> + Send + Sync + 'static,
+    M: Fn() -> Result<S> + Send + Sync + 'static,
     F: Fn(usize, S) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = KvResult<T>>,
+    Fut: Future<Output = Result<T>>,
     T: Send + 'static,
 {
     let shared = Arc::new((session, client));
@@ -82,9 +82,11 @@ where
         let thread = thread::Builder::new()
             .name(format!("client-{number}"))
             .spawn(move || block_on((shared.1)(number, (shared.0)()?)))
-            .map_err(|error| KvError::Other(format!("starting client {number}: {error}")))?;
+            .map_err(|error| {
+                Error::new(ErrorKind::Invalid, format!("starting client {number}: {error}"))
+            })?;
         joins.push(Box::new(move || {
-            let panicked = |_| KvError::Other(format!("client {number} panicked"));
+            let panicked = |_| Error::new(ErrorKind::Invalid, format!("client {number} panicked"));
             thread.join().map_err(panicked)?
         }));
     }

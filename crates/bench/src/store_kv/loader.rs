@@ -1,37 +1,20 @@
-//! Sorted load of a qpair store.
+//! Sorted load of a qpair store: a table is filled from its leaves up.
 
+use qpair::Result;
 use qpair::task::BulkLoader;
 
-use crate::kv::{KvLoader, KvResult};
+use crate::kv::KvLoader;
 
-/// Fills a table from its leaves up.
-pub struct StoreLoader {
-    loader: BulkLoader,
-}
-
-impl std::fmt::Debug for StoreLoader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreLoader").finish_non_exhaustive()
-    }
-}
-
-impl StoreLoader {
-    pub(super) fn new(loader: BulkLoader) -> Self {
-        Self { loader }
-    }
-}
-
-impl KvLoader for StoreLoader {
-    async fn push(&mut self, key: &[u8], value: &[u8]) -> KvResult<()> {
-        Ok(self.loader.push(key, value).await?)
+impl KvLoader for BulkLoader {
+    async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.push(key, value).await
     }
 
-    async fn finish(self) -> KvResult<()> {
-        self.loader.finish().await?;
-        Ok(())
+    async fn finish(self) -> Result<()> {
+        self.finish().await.map(drop)
     }
 
     async fn abandon(self) {
-        self.loader.abandon().await;
+        self.abandon().await;
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use qpair::{Isolation, Mode, Options, Result, Store};
+use qpair::{Isolation, Mode, Options};
 use qpair_drivers::Drivers;
 use serde::Serialize;
 
-use crate::warm::Warmed;
+use super::warm::Warmed;
 
 /// Options of a store.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ impl Default for StoreKvOptions {
 }
 
 impl StoreKvOptions {
-    pub(super) fn open(&self) -> Result<Store> {
-        let mut options = Options::new(&self.store)
+    pub(crate) fn to_options(&self) -> Options {
+        let options = Options::new(&self.store)
             .memory_bytes(self.memory_bytes)
             .prefault(self.prefault)
             .workers(self.workers)
@@ -75,10 +75,10 @@ impl StoreKvOptions {
             .cycles(self.cycles)
             .parent_hints(self.parent_hints)
             .publish_beside(true);
-        if let Some(log_device) = &self.log_device {
-            options = options.log_device(log_device);
+        match &self.log_device {
+            Some(log_device) => options.log_device(log_device),
+            None => options,
         }
-        options.open()
     }
 }
 

@@ -2,14 +2,17 @@
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair::task::{TaskStore, TaskTransaction};
-use qpair::{Error, ErrorKind, Isolation, Table, TransactionOptions};
+use qpair::task::{BulkLoader, TaskStore, TaskTable, TaskTransaction};
+use qpair::{Error, ErrorKind, Isolation, Result, Table, TransactionOptions};
 
-use crate::kv::{Begin, Direction, KeyRange, KvError, KvResult, KvSession, TableId};
+use crate::kv::{Begin, Direction, KeyRange, KvSession, TableId};
 
-use super::{Commits, StoreLoader};
+/// The number of commits of a worker's clients, in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Commits(pub(super) AtomicU64);
 
 /// A client of a [`StoreKv`](super::StoreKv).
 pub struct StoreSession {
@@ -33,8 +36,8 @@ impl std::fmt::Debug for StoreSession {
 }
 
 #[cold]
-fn none_open() -> KvError {
-    Error::new(ErrorKind::Invalid, "no transaction is open").into()
+fn none_open() -> Error {
+    Error::new(ErrorKind::Invalid, "no transaction is open")
 }
 
 impl StoreSession {
@@ -51,53 +54,52 @@ impl StoreSession {
         Self { store, tables, open: None, options, commits, worker, fetches, key, value }
     }
 
+    /// Returns a table, for operations outside transactions.
+    pub(crate) fn table(&self, table: TableId) -> TaskTable {
+        self.tables[table.index()].task()
+    }
+
     #[inline]
-    fn open(&mut self, table: TableId) -> KvResult<(&mut TaskTransaction, &Table)> {
+    fn open(&mut self, table: TableId) -> Result<(&mut TaskTransaction, &Table)> {
         let transaction = self.open.as_mut().ok_or_else(none_open)?;
         Ok((transaction, &self.tables[table.index()]))
     }
 }
 
 impl KvSession for StoreSession {
-    type Loader<'session> = StoreLoader;
+    type Loader<'session> = BulkLoader;
 
     fn fetches(&self) -> bool {
         self.fetches
     }
 
-    async fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
+    async fn fetch(&mut self, keys: &[(TableId, &[u8])]) -> Result<()> {
         let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
         match &mut self.open {
-            Some(transaction) => transaction.prefetch(keys).await?,
-            None => self.store.prefetch(keys).await?,
+            Some(transaction) => transaction.prefetch(keys).await,
+            None => self.store.prefetch(keys).await,
         }
-        Ok(())
     }
 
-    fn expect(&mut self, keys: &[(TableId, &[u8])]) -> KvResult<()> {
+    fn expect(&mut self, keys: &[(TableId, &[u8])]) -> Result<()> {
         let Some(transaction) = &mut self.open else { return Ok(()) };
         let keys = keys.iter().map(|(table, key)| (&self.tables[table.index()], *key));
-        Ok(transaction.prefetch_cached(keys)?)
+        transaction.prefetch_cached(keys)
     }
 
-    async fn begin(&mut self, begin: Begin) -> KvResult<()> {
+    async fn begin(&mut self, begin: Begin) -> Result<()> {
         // What is open is rolled back by its drop, before the next one begins.
         self.open = None;
         self.options.read_only = begin.read_only;
-        self.options.durability = begin.durability.into();
+        self.options.durability = begin.durability;
         self.open = Some(self.store.begin_with(&self.options));
         Ok(())
     }
 
-    async fn get_into(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        value: &mut Vec<u8>,
-    ) -> KvResult<bool> {
+    async fn get_into(&mut self, table: TableId, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         let (transaction, table) = self.open(table)?;
-        Ok(transaction.get_into(table, key, value).await?)
+        transaction.get_into(table, key, value).await
     }
 
     async fn get_for_update(
@@ -105,30 +107,30 @@ impl KvSession for StoreSession {
         table: TableId,
         key: &[u8],
         value: &mut Vec<u8>,
-    ) -> KvResult<bool> {
+    ) -> Result<bool> {
         value.clear();
         let (transaction, table) = self.open(table)?;
-        Ok(transaction.get_for_update_into(table, key, value).await?)
+        transaction.get_for_update_into(table, key, value).await
     }
 
-    async fn lock(&mut self, table: TableId, key: &[u8]) -> KvResult<()> {
+    async fn lock(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         let (transaction, table) = self.open(table)?;
-        Ok(transaction.lock(table, key).await?)
+        transaction.lock(table, key).await
     }
 
-    async fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
+    async fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<()> {
         let (transaction, table) = self.open(table)?;
-        Ok(transaction.put(table, key, value).await?)
+        transaction.put(table, key, value).await
     }
 
-    async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> KvResult<()> {
+    async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<()> {
         // The key is known to be new: no need to look.
         self.put(table, key, value).await
     }
 
-    async fn delete(&mut self, table: TableId, key: &[u8]) -> KvResult<bool> {
+    async fn delete(&mut self, table: TableId, key: &[u8]) -> Result<bool> {
         let (transaction, table) = self.open(table)?;
-        Ok(transaction.delete(table, key).await?)
+        transaction.delete(table, key).await
     }
 
     async fn scan<F>(
@@ -138,7 +140,7 @@ impl KvSession for StoreSession {
         direction: Direction,
         limit: usize,
         mut each: F,
-    ) -> KvResult<()>
+    ) -> Result<()>
     where
         F: FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     {
@@ -160,7 +162,7 @@ impl KvSession for StoreSession {
         Ok(())
     }
 
-    async fn commit(&mut self) -> KvResult<()> {
+    async fn commit(&mut self) -> Result<()> {
         let transaction = self.open.take().ok_or_else(none_open)?;
         transaction.commit().await?;
         if !self.options.read_only {
@@ -169,13 +171,13 @@ impl KvSession for StoreSession {
         Ok(())
     }
 
-    async fn rollback(&mut self) -> KvResult<()> {
+    async fn rollback(&mut self) -> Result<()> {
         self.open = None;
         Ok(())
     }
 
-    async fn loader(&mut self, table: TableId) -> KvResult<StoreLoader> {
+    async fn loader(&mut self, table: TableId) -> Result<BulkLoader> {
         self.open = None;
-        Ok(StoreLoader::new(self.tables[table.index()].task().bulk_loader().await?))
+        self.table(table).bulk_loader().await
     }
 }

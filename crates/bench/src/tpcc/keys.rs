@@ -22,14 +22,6 @@ fn join<const N: usize>(pieces: &[&[u8]]) -> [u8; N] {
     key
 }
 
-/// The bytes of a warehouse's number.
-#[inline]
-fn two(w: u32) -> [u8; 2] {
-    debug_assert!(w <= WAREHOUSE_MAX);
-    let [.., high, low] = w.to_be_bytes();
-    [high, low]
-}
-
 /// The bytes of an order's or item's number.
 #[inline]
 fn three(number: u32) -> [u8; 3] {
@@ -40,19 +32,21 @@ fn three(number: u32) -> [u8; 3] {
 /// Warehouse: `W_ID`.
 #[inline]
 pub(crate) fn warehouse(w: u32) -> [u8; 2] {
-    two(w)
+    debug_assert!(w <= WAREHOUSE_MAX);
+    let [.., high, low] = w.to_be_bytes();
+    [high, low]
 }
 
 /// District: `D_W_ID`, `D_ID`.
 #[inline]
 pub(crate) fn district(w: u32, d: u8) -> [u8; 3] {
-    join(&[&two(w), &[d]])
+    join(&[&warehouse(w), &[d]])
 }
 
 /// Customer: `C_W_ID`, `C_D_ID`, `C_ID`.
 #[inline]
 pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 5] {
-    join(&[&two(w), &[d], &c.to_be_bytes()])
+    join(&[&warehouse(w), &[d], &c.to_be_bytes()])
 }
 
 /// History has no key in the standard. Here its key says which client wrote it, and how many
@@ -65,13 +59,13 @@ pub(crate) fn history(run: u32, client: u32, number: u32) -> [u8; 12] {
 /// New order and order: warehouse, district, `O_ID`.
 #[inline]
 pub(crate) fn order(w: u32, d: u8, o: u32) -> [u8; 6] {
-    join(&[&two(w), &[d], &three(o)])
+    join(&[&warehouse(w), &[d], &three(o)])
 }
 
 /// Order line: `OL_W_ID`, `OL_D_ID`, `OL_O_ID`, `OL_NUMBER`.
 #[inline]
 pub(crate) fn order_line(w: u32, d: u8, o: u32, number: u8) -> [u8; 7] {
-    join(&[&two(w), &[d], &three(o), &[number]])
+    join(&[&warehouse(w), &[d], &three(o), &[number]])
 }
 
 /// Item: `I_ID`.
@@ -83,7 +77,7 @@ pub(crate) fn item(i: u32) -> [u8; 3] {
 /// Stock: `S_W_ID`, `S_I_ID`.
 #[inline]
 pub(crate) fn stock(w: u32, i: u32) -> [u8; 5] {
-    join(&[&two(w), &three(i)])
+    join(&[&warehouse(w), &three(i)])
 }
 
 /// Customers by name: warehouse, district, `C_LAST`, `C_FIRST`, `C_ID`.
@@ -95,20 +89,20 @@ pub(crate) fn customer_by_name(
     first: &[u8; NAME_BYTES],
     c: u16,
 ) -> [u8; 37] {
-    join(&[&two(w), &[d], last, first, &c.to_be_bytes()])
+    join(&[&warehouse(w), &[d], last, first, &c.to_be_bytes()])
 }
 
 /// Returns the first key of the customers of a name, and the first key beyond them.
 #[inline]
 pub(crate) fn customers_of_name(w: u32, d: u8, last: &[u8; NAME_BYTES]) -> ([u8; 19], [u8; 20]) {
     // Names have no byte above 0x7f, so that the first byte of a first name never is 0xff.
-    (join(&[&two(w), &[d], last]), join(&[&two(w), &[d], last, &[0xff]]))
+    (join(&[&warehouse(w), &[d], last]), join(&[&warehouse(w), &[d], last, &[0xff]]))
 }
 
 /// Orders by customer, the newest first: warehouse, district, customer, the complement of `O_ID`.
 #[inline]
 pub(crate) fn order_by_customer(w: u32, d: u8, c: u16, o: u32) -> [u8; 8] {
-    join(&[&two(w), &[d], &c.to_be_bytes(), &three(!o)])
+    join(&[&warehouse(w), &[d], &c.to_be_bytes(), &three(!o)])
 }
 
 /// The order of a key of [`order_by_customer`].

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::CheckReport;
-use crate::report::PartReport;
+use super::check::CheckReport;
+use crate::harness::KindTally;
+use crate::report::{LatencyReport, PartReport};
 
 /// Latencies of a type of transaction, with all attempts, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -26,14 +27,9 @@ pub struct TpccLatency {
 impl TpccLatency {
     /// From a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
-        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
-        Self {
-            mean: histogram.mean() / 1000.0,
-            p50: us(0.5),
-            p95: us(0.95),
-            p99: us(0.99),
-            max: histogram.max() as f64 / 1000.0,
-        }
+        let LatencyReport { mean, p50, p99, max, .. } = LatencyReport::of(histogram);
+        let p95 = histogram.value_at_quantile(0.95) as f64 / 1000.0;
+        Self { mean, p50, p95, p99, max }
     }
 }
 
@@ -48,6 +44,13 @@ pub struct TpccType {
     pub conflicts: u64,
     /// Transactions that needed more than one attempt.
     pub retried: u64,
+}
+
+impl TpccType {
+    pub(crate) fn of(tally: &KindTally) -> Self {
+        let &KindTally { rolled_back, conflicts, retried, .. } = tally;
+        Self { count: tally.count(), rolled_back, conflicts, retried }
+    }
 }
 
 /// The results of one run.

@@ -1,20 +1,20 @@
 //! Loads a store if it is empty, runs the mix, checks, and reports.
 
-use std::collections::BTreeMap;
-
 use qpair::{Error, ErrorKind, Result};
 
-use crate::drive::{Driven, Plan, check_plan, drive, run_errand};
-use crate::kv::{Begin, Direction, Durability, KeyRange, Kv, KvSession, TableId};
-use crate::progress::Progress;
-use crate::report::{PartReport, kernel_release};
-
+use super::check::{CheckReport, check};
 use super::inputs::Type;
+use super::keys;
 use super::load::{self, LoadFigures};
 use super::report::{TpccLatency, TpccReport, TpccType};
 use super::scale::{Loaded, Scale};
+use super::scan::Scanner;
+use super::schema::TPCC_TABLES;
 use super::transactions::{Common, Terminal};
-use super::{CheckReport, TPCC_TABLES, keys};
+use crate::harness::{Measured, Plan, measure, once, per, run_job};
+use crate::kv::{Durability, KeyRange, Kv, TableId, durability_name};
+use crate::progress::Progress;
+use crate::report::kernel_release;
 
 /// The reservation that is shown wherever `tpmc` is shown.
 pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
@@ -92,17 +92,14 @@ pub fn run_tpcc<K: Kv>(
     }
     let (loaded, load) = prepare(kv, options, progress)?;
     if options.read_first && options.seconds > 0.0 {
-        read_all(kv, progress)?;
+        read_all(kv, &loaded.scale, progress)?;
     }
-    let driven = match options.seconds > 0.0 {
-        true => Some(run(kv, options, loaded, progress)?),
-        false => None,
+    let measured = match options.seconds > 0.0 {
+        true => run(kv, options, loaded, progress)?,
+        false => Measured::default(),
     };
-    let check = match options.check {
-        true => Some(super::check(kv, progress)?),
-        false => None,
-    };
-    report(kv, options, driven, load, check)
+    let check = options.check.then(|| check(kv, progress)).transpose()?;
+    report(kv, options, measured, load, check)
 }
 
 /// Loads the store if it is empty, and gives this run its number.
@@ -121,8 +118,7 @@ fn prepare<K: Kv>(
     };
     if options.seconds > 0.0 {
         loaded.runs += 1;
-        kv.start(1, move |_, mut session| async move { loaded.write(&mut session).await })?
-            .join()?;
+        once(kv, move |mut session| async move { loaded.write(&mut session).await })?;
     }
     Ok((loaded, figures))
 }
@@ -144,41 +140,14 @@ fn other_scale(loaded: &Loaded, options: &TpccOptions) -> Error {
 }
 
 /// Reads all tables into memory.
-fn read_all<K: Kv>(kv: &K, progress: &dyn Progress) -> Result<()> {
-    /// Rows between two checks whether to stop.
-    const ROWS: usize = 4096;
-    let phase = ("reading the store into memory", TPCC_TABLES.len() as u64);
-    run_errand(kv, 4, phase, progress, |mut session, errand| async move {
-        loop {
-            let table = errand.take();
-            if table >= TPCC_TABLES.len() {
-                return Ok(());
-            }
-            let table = TableId(table as u8);
-            let mut from = Vec::new();
-            let mut rows = ROWS;
-            while rows == ROWS {
-                rows = 0;
-                let mut last = Vec::new();
-                session.begin(Begin::read_only()).await?;
-                let range = KeyRange { from: &from, to: &[] };
-                session
-                    .scan(table, range, Direction::Forward, ROWS, |key, _| {
-                        rows += 1;
-                        if rows == ROWS {
-                            last.extend_from_slice(key);
-                            last.push(0);
-                        }
-                        std::ops::ControlFlow::Continue(())
-                    })
-                    .await?;
-                session.commit().await?;
-                errand.advance(0)?;
-                from = last;
-                qpair::task::yield_now().await;
-            }
-            errand.advance(1)?;
+fn read_all<K: Kv>(kv: &K, scale: &Scale, progress: &dyn Progress) -> Result<()> {
+    let phase = ("reading the store into memory", load::records(scale));
+    run_job(kv, 4, phase, progress, |session, job| async move {
+        let mut scanner = Scanner::begin(session, job.clone()).await?;
+        while let Some(table) = (0..TPCC_TABLES.len() as u8).nth(job.take()) {
+            scanner.rows(TableId(table), KeyRange::ALL, None, |_, _| ()).await?;
         }
+        scanner.finish().await
     })?;
     Ok(())
 }
@@ -188,8 +157,7 @@ fn run<K: Kv>(
     options: &TpccOptions,
     loaded: Loaded,
     progress: &dyn Progress,
-) -> Result<Driven> {
-    check_plan(options.terminals, options.seconds)?;
+) -> Result<Measured> {
     let common = Common {
         scale: loaded.scale,
         durability: options.durability,
@@ -202,76 +170,56 @@ fn run<K: Kv>(
         warm_up_s: options.warm_up_seconds,
         seconds: Some(options.seconds),
         rate_per_s: options.rate_per_s,
-        total: 0,
         phase: format!("TPC-C, {} warehouses", loaded.scale.warehouses),
+        ..Plan::default()
     };
     let terminal = move |number, session| Terminal::new(session, number, common);
-    drive(kv, &plan, terminal, progress)
+    measure(kv, &plan, terminal, progress)
 }
 
 fn report<K: Kv>(
     kv: &K,
     options: &TpccOptions,
-    driven: Option<Driven>,
+    measured: Measured,
     load: Option<LoadFigures>,
     check: Option<CheckReport>,
 ) -> Result<TpccReport> {
-    let mut report = TpccReport {
+    let transactions = measured.requests();
+    let (per_s, per_tx) = (|count| measured.per_s(count), |count| per(transactions, count));
+    let store = &measured.system;
+    let kinds = || Type::ALL.into_iter().map(Type::name).zip(&measured.kinds);
+    let new_orders = measured.kinds.get(Type::NewOrder as usize);
+    let committed = new_orders.map_or(0, |tally| tally.count() - tally.rolled_back);
+    Ok(TpccReport {
         store: kv.describe(),
         warehouses: options.scale.warehouses,
         terminals: options.terminals,
-        durability: options.durability.to_string(),
-        seconds: 0.0,
+        durability: durability_name(options.durability).to_owned(),
+        seconds: measured.wall_s,
         rate_per_s: options.rate_per_s,
-        tx_per_s: 0.0,
-        tpmc: 0.0,
+        tx_per_s: per_s(transactions),
+        tpmc: 60.0 * per_s(committed),
         tpmc_note: TPMC_NOTE,
-        types: BTreeMap::new(),
-        latency_us: BTreeMap::new(),
-        tx_by_second: Vec::new(),
-        commits_per_flush: None,
-        log_bytes: None,
-        log_bytes_per_tx: None,
-        device_reads_per_tx: None,
-        device_writes_per_tx: None,
-        device_bytes_per_tx: None,
-        device_read_us: None,
-        device_reads_per_s: None,
-        device_writes_per_s: None,
-        cpu_us_per_tx: 0.0,
-        cycles: Vec::new(),
+        types: kinds().map(|(name, tally)| (name, TpccType::of(tally))).collect(),
+        latency_us: kinds()
+            .map(|(name, tally)| (name, TpccLatency::of(&tally.histogram)))
+            .collect(),
+        commits_per_flush: store.commits_per_flush(),
+        log_bytes: store.log_bytes,
+        log_bytes_per_tx: store.log_bytes.map(per_tx),
+        device_reads_per_tx: store.device_reads.map(per_tx),
+        device_writes_per_tx: store.device_writes.map(per_tx),
+        device_bytes_per_tx: store.device_bytes.map(per_tx),
+        device_read_us: measured.device_read_us(),
+        device_reads_per_s: store.device_reads.map(per_s),
+        device_writes_per_s: store.device_writes.map(per_s),
+        cpu_us_per_tx: measured.cpu_us_per(transactions),
+        cycles: measured.parts(transactions),
         store_bytes: kv.statistics()?.store_bytes,
         load_seconds: load.map(|load| load.seconds),
         load_records_per_s: load.map(|load| load.records as f64 / load.seconds),
         check,
         kernel: kernel_release(),
-    };
-    let Some(driven) = driven else { return Ok(report) };
-    let transactions: u64 = driven.kinds.iter().map(|kind| kind.count).sum();
-    let per_s = |count: u64| count as f64 / driven.wall_s;
-    let per_tx = |count: u64| count as f64 / transactions.max(1) as f64;
-    for (kind, tally) in Type::ALL.into_iter().zip(&driven.kinds) {
-        let (count, rolled_back) = (tally.count, tally.rolled_back);
-        let (conflicts, retried) = (tally.conflicts, tally.retried);
-        report.types.insert(kind.name(), TpccType { count, rolled_back, conflicts, retried });
-        report.latency_us.insert(kind.name(), TpccLatency::of(&tally.histogram));
-    }
-    let new_orders = &driven.kinds[Type::NewOrder as usize];
-    report.seconds = driven.wall_s;
-    report.tx_per_s = per_s(transactions);
-    report.tpmc = 60.0 * per_s(new_orders.count - new_orders.rolled_back);
-    report.commits_per_flush = driven.store.commits_per_flush();
-    report.log_bytes = driven.store.log_bytes;
-    report.log_bytes_per_tx = driven.store.log_bytes.map(per_tx);
-    report.device_reads_per_tx = driven.store.device_reads.map(per_tx);
-    report.device_writes_per_tx = driven.store.device_writes.map(per_tx);
-    report.device_bytes_per_tx = driven.store.device_bytes.map(per_tx);
-    report.device_read_us =
-        driven.store.device_reads_timed.map(|(reads, us)| us as f64 / reads.max(1) as f64);
-    report.device_reads_per_s = driven.store.device_reads.map(per_s);
-    report.device_writes_per_s = driven.store.device_writes.map(per_s);
-    report.cpu_us_per_tx = driven.cpu_s * 1e6 / transactions.max(1) as f64;
-    report.cycles = PartReport::of(&driven.store.cycles, driven.wall_s, transactions);
-    report.tx_by_second = driven.by_second;
-    Ok(report)
+        tx_by_second: measured.by_second,
+    })
 }

@@ -1,8 +1,9 @@
 //! The size of the database, and the record in the store that states it.
 
-use crate::kv::{Begin, Durability, KvError, KvResult, KvSession};
+use qpair::{Error, ErrorKind, Result};
 
-use super::META;
+use super::schema::META;
+use crate::kv::{Begin, Durability, KvSession};
 
 /// The key of the record that describes the load.
 const LOADED: &[u8] = b"loaded";
@@ -30,6 +31,11 @@ impl Scale {
     #[must_use]
     pub fn standard(warehouses: u32) -> Self {
         Self { warehouses, items: 100_000, customers: 3000 }
+    }
+
+    /// Returns the districts of all warehouses in the order of their keys.
+    pub(crate) fn districts(&self) -> impl Iterator<Item = (u32, u8)> + use<> {
+        (1..=self.warehouses).flat_map(|w| (1..=DISTRICTS).map(move |d| (w, d)))
     }
 
     /// Returns the number of orders of a district that are delivered when it is loaded: 7 of 10, as
@@ -67,10 +73,9 @@ impl Loaded {
         record
     }
 
-    fn decode(record: &[u8]) -> KvResult<Self> {
-        let unknown = || {
-            KvError::Other("the store's TPC-C data is not of a kind that is known here".to_owned())
-        };
+    fn decode(record: &[u8]) -> Result<Self> {
+        let unknown = "the store's TPC-C data is not of a kind that is known here";
+        let unknown = || Error::new(ErrorKind::Invalid, unknown);
         let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| unknown())?;
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));
         if &record[..8] != MAGIC {
@@ -86,7 +91,7 @@ impl Loaded {
     }
 
     /// Reads the description; `None` unless the store was loaded completely.
-    pub(crate) async fn read<S: KvSession>(session: &mut S) -> KvResult<Option<Self>> {
+    pub(crate) async fn read<S: KvSession>(session: &mut S) -> Result<Option<Self>> {
         let mut record = Vec::new();
         session.begin(Begin::read_only()).await?;
         let found = session.get_into(META, LOADED, &mut record).await?;
@@ -95,7 +100,7 @@ impl Loaded {
     }
 
     /// Writes the description.
-    pub(crate) async fn write<S: KvSession>(&self, session: &mut S) -> KvResult<()> {
+    pub(crate) async fn write<S: KvSession>(&self, session: &mut S) -> Result<()> {
         session.begin(Begin::read_write(Durability::Sync)).await?;
         session.put(META, LOADED, &self.encode()).await?;
         session.commit().await

@@ -1,19 +1,19 @@
-//! The workload over the in-memory store: the load is complete, the transactions keep the twelve
+//! The workload over a store in memory: the load is complete, the transactions keep the twelve
 //! conditions, and each condition detects a database that violates it.
 
-use std::ops::ControlFlow;
-
-use qpair::ErrorKind;
+use qpair::{ErrorKind, Table};
 
 use super::inputs::Type;
 use super::rows::{customer, district, history, order, order_line, warehouse};
-use super::scale::{Loaded, Scale};
+use super::scale::Loaded;
+use super::schema::*;
 use super::transactions::{Common, Terminal};
 use super::*;
-use crate::kv::{
-    Begin, Direction, Durability, KeyRange, Kv, KvSession, MemoryKv, MemorySession, block_on,
-};
+use crate::harness::{complete, once};
+use crate::kv::{Durability, TableId};
 use crate::progress::Silent;
+use crate::store_kv::StoreKv;
+use crate::tests::store;
 
 const SMALL: Scale = Scale { warehouses: 2, items: 300, customers: 40 };
 
@@ -21,67 +21,48 @@ fn options() -> TpccOptions {
     TpccOptions { scale: SMALL, seconds: 0.0, warm_up_seconds: 0.0, ..TpccOptions::default() }
 }
 
-fn loaded_store() -> MemoryKv {
-    let kv = MemoryKv::new(TPCC_TABLES.len());
+fn loaded_store() -> StoreKv {
+    let kv = store(&TPCC_TABLES, 16 << 20);
     run_tpcc(&kv, &options(), &Silent).unwrap();
     kv
 }
 
-/// Runs some hundred transactions of random types on each of four terminals.
-fn run_some(kv: &MemoryKv, transactions: usize) -> Vec<[u64; 3]> {
+/// Runs transactions of these types in turn on one terminal; returns the number of those that were
+/// rolled back.
+fn run(kv: &StoreKv, number: usize, kinds: Vec<Type>) -> usize {
     let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 9 };
-    kv.start(4, move |number, session| async move {
-        let mut random = fastrand::Rng::with_seed(number as u64);
-        let mut terminal = Terminal::new(session, number, common);
-        let mut sums = [0; 3];
-        for _ in 0..transactions / 4 {
-            let done = terminal.run(Type::random(&mut random)).await?;
-            sums[0] += 1;
-            sums[1] += u64::from(done.rolled_back);
-            sums[2] += u64::from(done.conflicts);
+    let work = move |session| {
+        let (mut terminal, kinds) = (Terminal::new(session, number, common), kinds.clone());
+        async move {
+            let mut rolled_back = 0;
+            for kind in kinds {
+                let inputs = terminal.inputs(kind);
+                rolled_back += usize::from(complete(&mut terminal, &inputs).await?.0.rolled_back);
+            }
+            Ok(rolled_back)
         }
-        Ok(sums)
-    })
-    .unwrap()
-    .join()
-    .unwrap()
+    };
+    once(kv, work).unwrap()
 }
 
-/// Changes a store by hand.
-fn change<T>(kv: &MemoryKv, change: impl AsyncFnOnce(&mut MemorySession) -> T) -> T {
-    let mut session = kv.session();
-    block_on(async {
-        session.begin(Begin::default()).await.unwrap();
-        let value = change(&mut session).await;
-        session.commit().await.unwrap();
-        value
-    })
+fn table(kv: &StoreKv, table: TableId) -> Table {
+    kv.store().table(TPCC_TABLES[table.index()]).unwrap()
 }
 
 /// Changes one row in its bytes.
-fn change_row(kv: &MemoryKv, table: TableId, key: &[u8], with: impl FnOnce(&mut [u8])) {
-    change(kv, async |session| {
-        let mut row = Vec::new();
-        assert!(session.get_into(table, key, &mut row).await.unwrap());
-        with(&mut row);
-        session.put(table, key, &row).await.unwrap();
-    });
+fn change_row(kv: &StoreKv, of: TableId, key: &[u8], with: impl FnOnce(&mut [u8])) {
+    let table = table(kv, of);
+    let mut row = table.get(key).unwrap().unwrap();
+    with(&mut row);
+    table.put(key, &row).unwrap();
 }
 
-fn broken(kv: &MemoryKv) -> Vec<usize> {
+fn broken(kv: &StoreKv) -> Vec<usize> {
     check(kv, &Silent).unwrap().broken()
 }
 
-fn count(kv: &MemoryKv, table: TableId) -> usize {
-    change(kv, async |session| {
-        let mut count = 0;
-        let scan = session.scan(table, KeyRange::ALL, Direction::Forward, usize::MAX, |_, _| {
-            count += 1;
-            ControlFlow::Continue(())
-        });
-        scan.await.unwrap();
-        count
-    })
+fn count(kv: &StoreKv, of: TableId) -> usize {
+    table(kv, of).range(..).unwrap().map(Result::unwrap).count()
 }
 
 #[test]
@@ -105,21 +86,10 @@ fn a_load_has_the_cardinalities_of_its_scale() {
 
 #[test]
 fn the_same_seed_loads_the_same_bytes() {
-    let content = |kv: &MemoryKv| {
-        change(kv, async |session| {
-            let mut bytes = Vec::new();
-            for table in 0..TPCC_TABLES.len() {
-                let each = |key: &[u8], row: &[u8]| {
-                    bytes.extend_from_slice(key);
-                    bytes.extend_from_slice(row);
-                    ControlFlow::Continue(())
-                };
-                let table = TableId(table as u8);
-                let scan = session.scan(table, KeyRange::ALL, Direction::Forward, usize::MAX, each);
-                scan.await.unwrap();
-            }
-            bytes
-        })
+    let content = |kv: &StoreKv| {
+        let tables = (0..TPCC_TABLES.len()).map(|number| table(kv, TableId(number as u8)));
+        let rows = tables.flat_map(|table| table.range(..).unwrap().map(Result::unwrap));
+        rows.collect::<Vec<_>>()
     };
     assert!(content(&loaded_store()) == content(&loaded_store()));
 }
@@ -127,12 +97,16 @@ fn the_same_seed_loads_the_same_bytes() {
 #[test]
 fn thousands_of_transactions_keep_all_conditions() {
     let kv = loaded_store();
-    kv.conflict_every(17);
-    let sums = run_some(&kv, 4000);
-    kv.conflict_every(0);
-    let sum = |at: usize| sums.iter().map(|sums| sums[at]).sum::<u64>();
-    assert_eq!(sum(0), 4000);
-    assert!(sum(1) > 0 && sum(2) > 0, "rolled back {}, conflicts {}", sum(1), sum(2));
+    let rolled_back: usize = std::thread::scope(|scope| {
+        let terminals = [0, 1, 2, 3].map(|number| {
+            let mut random = fastrand::Rng::with_seed(number as u64);
+            let kinds = (0..1000).map(|_| Type::random(&mut random)).collect();
+            let kv = &kv;
+            scope.spawn(move || run(kv, number, kinds))
+        });
+        terminals.into_iter().map(|terminal| terminal.join().unwrap()).sum()
+    });
+    assert!(rolled_back > 0);
     let report = check(&kv, &Silent).unwrap();
     assert!(report.holds(), "{report:#?}");
     assert!(count(&kv, ORDERS) > 20 * 40 && count(&kv, HISTORY) > 20 * 40);
@@ -142,115 +116,57 @@ fn thousands_of_transactions_keep_all_conditions() {
 #[test]
 fn every_type_does_what_it_is_for() {
     let kv = loaded_store();
-    let common = Common { scale: SMALL, durability: Durability::Async, run: 1, seed: 1 };
-    let mut terminal = Terminal::new(kv.session(), 0, common);
-    block_on(async {
-        for _ in 0..12 {
-            terminal.run(Type::Delivery).await.unwrap();
-        }
-    });
-    drop(terminal);
+    run(&kv, 0, [Type::Delivery].repeat(12));
     assert!(count(&kv, NEW_ORDER) <= 20 * 12 - 12 * 10);
     let before = (count(&kv, ORDERS), count(&kv, HISTORY));
-    let mut terminal = Terminal::new(kv.session(), 1, common);
-    let rolled_back = block_on(async {
-        let mut rolled_back = 0;
-        for _ in 0..200 {
-            let done = terminal.run(Type::NewOrder).await.unwrap();
-            rolled_back += usize::from(done.rolled_back);
-            terminal.run(Type::Payment).await.unwrap();
-            terminal.run(Type::OrderStatus).await.unwrap();
-            terminal.run(Type::StockLevel).await.unwrap();
-        }
-        rolled_back
-    });
-    drop(terminal);
+    let others = [Type::NewOrder, Type::Payment, Type::OrderStatus, Type::StockLevel];
+    let rolled_back = run(&kv, 1, others.repeat(200));
     assert_eq!(count(&kv, ORDERS), before.0 + 200 - rolled_back);
     assert_eq!(count(&kv, HISTORY), before.1 + 200);
     // When all is delivered there is nothing to deliver, which is no error.
-    let mut terminal = Terminal::new(kv.session(), 2, common);
-    block_on(async {
-        for _ in 0..200 {
-            terminal.run(Type::Delivery).await.unwrap();
-        }
-    });
-    drop(terminal);
+    run(&kv, 2, [Type::Delivery].repeat(200));
     assert_eq!(count(&kv, NEW_ORDER), 0);
     assert!(broken(&kv).is_empty());
 }
 
 #[test]
 fn each_condition_sees_what_breaks_it() {
-    let broken_by = |break_it: &dyn Fn(&MemoryKv)| {
+    let customer = keys::customer(2, 2, 2);
+    let in_row: [(TableId, &[u8], fn(&mut [u8]), &[usize]); 10] = [
+        (WAREHOUSE, &keys::warehouse(1), |row| warehouse::YTD.add(row, 1), &[1, 8]),
+        (DISTRICT, &keys::district(2, 10), |row| district::YTD.add(row, 1), &[1, 9]),
+        (DISTRICT, &keys::district(1, 1), |row| district::NEXT_O_ID.add(row, 1), &[2]),
+        (ORDERS, &keys::order(1, 1, 7), |row| order::OL_CNT.add(row, 1), &[4, 6]),
+        (ORDERS, &keys::order(1, 1, 7), |row| order::CARRIER_ID.set(row, 0), &[5, 7]),
+        // Lines of the load that are delivered cost nothing, so that no sum changes.
+        (ORDER_LINE, &keys::order_line(1, 1, 7, 2), |row| order_line::DELIVERY_D.set(row, 0), &[7]),
+        (HISTORY, &keys::history(0, 1, 0), |row| history::C_ID.set(row, 2), &[10]),
+        (CUSTOMER, &customer, |row| customer::BALANCE.add(row, 1), &[10, 12]),
+        (CUSTOMER, &customer, |row| customer::DELIVERY_CNT.add(row, 1), &[11]),
+        (CUSTOMER, &customer, |row| customer::YTD_PAYMENT.add(row, 1), &[12]),
+    ];
+    for (table, key, with, expected) in in_row {
+        let kv = loaded_store();
+        change_row(&kv, table, key, with);
+        assert_eq!(broken(&kv), expected, "{}", TPCC_TABLES[table.index()]);
+    }
+    let of_rows: [(fn(&StoreKv), &[usize]); 3] = [
+        (|kv| assert!(table(kv, NEW_ORDER).delete(&keys::order(1, 3, 35)).unwrap()), &[3, 5, 11]),
+        (|kv| assert!(table(kv, HISTORY).delete(&keys::history(0, 1, 0)).unwrap()), &[8, 9, 10]),
+        // A line without an order.
+        (
+            |kv| {
+                let key = keys::order_line(1, 1, 99, 1);
+                table(kv, ORDER_LINE).put(&key, &[0; order_line::BYTES]).unwrap();
+            },
+            &[4, 6],
+        ),
+    ];
+    for (break_it, expected) in of_rows {
         let kv = loaded_store();
         break_it(&kv);
-        broken(&kv)
-    };
-    let warehouse_takes = |kv: &MemoryKv| {
-        change_row(kv, WAREHOUSE, &keys::warehouse(1), |row| warehouse::YTD.add(row, 1));
-    };
-    assert_eq!(broken_by(&warehouse_takes), [1, 8]);
-    let district_takes = |kv: &MemoryKv| {
-        change_row(kv, DISTRICT, &keys::district(2, 10), |row| district::YTD.add(row, 1));
-    };
-    assert_eq!(broken_by(&district_takes), [1, 9]);
-    let next_is_wrong = |kv: &MemoryKv| {
-        change_row(kv, DISTRICT, &keys::district(1, 1), |row| district::NEXT_O_ID.add(row, 1));
-    };
-    assert_eq!(broken_by(&next_is_wrong), [2]);
-    let new_order_is_lost = |kv: &MemoryKv| {
-        change(kv, async |session| {
-            assert!(session.delete(NEW_ORDER, &keys::order(1, 3, 35)).await.unwrap());
-        });
-    };
-    assert_eq!(broken_by(&new_order_is_lost), [3, 5, 11]);
-    let count_is_wrong = |kv: &MemoryKv| {
-        change_row(kv, ORDERS, &keys::order(1, 1, 7), |row| order::OL_CNT.add(row, 1));
-    };
-    assert_eq!(broken_by(&count_is_wrong), [4, 6]);
-    let carrier_is_lost = |kv: &MemoryKv| {
-        change_row(kv, ORDERS, &keys::order(1, 1, 7), |row| order::CARRIER_ID.set(row, 0));
-    };
-    assert_eq!(broken_by(&carrier_is_lost), [5, 7]);
-    let date_is_lost = |kv: &MemoryKv| {
-        let key = keys::order_line(1, 1, 7, 2);
-        change_row(kv, ORDER_LINE, &key, |row| order_line::DELIVERY_D.set(row, 0));
-    };
-    // Lines of the load that are delivered cost nothing, so that no sum changes.
-    assert_eq!(broken_by(&date_is_lost), [7]);
-    let payment_is_lost = |kv: &MemoryKv| {
-        change(kv, async |session| {
-            assert!(session.delete(HISTORY, &keys::history(0, 1, 0)).await.unwrap());
-        });
-    };
-    assert_eq!(broken_by(&payment_is_lost), [8, 9, 10]);
-    let payment_moves = |kv: &MemoryKv| {
-        change_row(kv, HISTORY, &keys::history(0, 1, 0), |row| history::C_ID.set(row, 2));
-    };
-    assert_eq!(broken_by(&payment_moves), [10]);
-    let balance_is_wrong = |kv: &MemoryKv| {
-        change_row(kv, CUSTOMER, &keys::customer(2, 2, 2), |row| customer::BALANCE.add(row, 1));
-    };
-    assert_eq!(broken_by(&balance_is_wrong), [10, 12]);
-    let delivery_is_not_counted = |kv: &MemoryKv| {
-        change_row(kv, CUSTOMER, &keys::customer(2, 2, 2), |row| {
-            customer::DELIVERY_CNT.add(row, 1);
-        });
-    };
-    assert_eq!(broken_by(&delivery_is_not_counted), [11]);
-    let payments_are_wrong = |kv: &MemoryKv| {
-        change_row(kv, CUSTOMER, &keys::customer(2, 2, 2), |row| {
-            customer::YTD_PAYMENT.add(row, 1);
-        });
-    };
-    assert_eq!(broken_by(&payments_are_wrong), [12]);
-    let line_is_an_orphan = |kv: &MemoryKv| {
-        change(kv, async |session| {
-            let row = [0; order_line::BYTES];
-            session.put(ORDER_LINE, &keys::order_line(1, 1, 99, 1), &row).await.unwrap();
-        });
-    };
-    assert_eq!(broken_by(&line_is_an_orphan), [4, 6]);
+        assert_eq!(broken(&kv), expected);
+    }
 }
 
 #[test]
@@ -263,7 +179,7 @@ fn what_is_broken_is_named() {
         ["customer 2/2/2: C_BALANCE + C_YTD_PAYMENT is 5, the sum of delivered lines is 0"]
     );
     // A row of another width is no row of this table.
-    change(&kv, async |session| session.put(ORDERS, &keys::order(1, 1, 1), b"x").await.unwrap());
+    table(&kv, ORDERS).put(&keys::order(1, 1, 1), b"x").unwrap();
     let error = check(&kv, &Silent).unwrap_err();
     assert!(error.to_string().contains("orders"), "{error}");
 }
@@ -308,13 +224,11 @@ fn a_store_of_another_size_is_refused() {
 
 #[test]
 fn a_load_that_did_not_end_is_refused() {
-    let kv = MemoryKv::new(TPCC_TABLES.len());
-    change(&kv, async |session| {
-        session.put(STOCK, &keys::stock(1, 1), b"").await.unwrap();
-    });
+    let kv = store(&TPCC_TABLES, 16 << 20);
+    table(&kv, STOCK).put(&keys::stock(1, 1), b"").unwrap();
     let error = run_tpcc(&kv, &options(), &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exists);
-    let empty = MemoryKv::new(TPCC_TABLES.len());
+    let empty = store(&TPCC_TABLES, 16 << 20);
     assert_eq!(check(&empty, &Silent).unwrap_err().kind(), ErrorKind::NotFound);
 }
 

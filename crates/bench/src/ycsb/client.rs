@@ -1,30 +1,67 @@
-//! One client: operations of a workload, each a transaction.
+//! The options of a run, and a client: operations of a workload, each a transaction.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fastrand::Rng;
+use qpair::Result;
 
-use crate::drive::{Done, Operate};
-use crate::kv::{Begin, Direction, Durability, KeyRange, KvError, KvResult, KvSession};
+use crate::harness::{Client, Done};
+use crate::kv::{Begin, Direction, Durability, KeyRange, KvSession};
 
-use super::USERS;
-use super::keys::{key, noise};
+use super::keys::{USERS, key, mixed, noise};
 use super::mix::{Kind, YcsbWorkload};
 use super::zipfian::{Scrambled, Zipfian};
 
 /// The most records of a scan.
 const SCAN_MAX: usize = 100;
 
+/// Options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct YcsbOptions {
+    /// The workload.
+    pub workload: YcsbWorkload,
+    /// The number of records to load.
+    pub records: u64,
+    /// The number of fields of a record.
+    pub fields: usize,
+    /// The size of a field in bytes.
+    pub field_bytes: usize,
+    /// The number of clients.
+    pub clients: usize,
+    /// Seconds to measure; 0: load only.
+    pub seconds: f64,
+    /// The number of operations of all clients together, which replaces the time limit.
+    pub operations: Option<u64>,
+    /// Seconds to run before measuring; not used with a number of operations.
+    pub warm_up_seconds: f64,
+    /// The durability that commits wait for.
+    pub durability: Durability,
+    /// The seed of the inputs.
+    pub seed: u64,
+}
+
+impl Default for YcsbOptions {
+    fn default() -> Self {
+        Self {
+            workload: YcsbWorkload::A,
+            records: 1_000_000,
+            fields: 10,
+            field_bytes: 100,
+            clients: 64,
+            seconds: 10.0,
+            operations: None,
+            warm_up_seconds: 2.0,
+            durability: Durability::Group,
+            seed: 1,
+        }
+    }
+}
+
 /// The state that the clients of a run share.
 pub(crate) struct Common {
-    pub(crate) workload: YcsbWorkload,
-    pub(crate) durability: Durability,
-    pub(crate) fields: usize,
-    pub(crate) field_bytes: usize,
-    pub(crate) clients: usize,
-    pub(crate) seed: u64,
+    pub(crate) options: YcsbOptions,
     /// The number of operations of each client; `None`: unlimited.
     pub(crate) operations: Option<u64>,
     /// The number of the next record that is inserted.
@@ -33,7 +70,7 @@ pub(crate) struct Common {
     pub(crate) missed: AtomicU64,
 }
 
-pub(crate) struct Client<S> {
+pub(crate) struct YcsbClient<S> {
     session: S,
     common: Arc<Common>,
     random: Rng,
@@ -44,7 +81,7 @@ pub(crate) struct Client<S> {
     value: Vec<u8>,
 }
 
-impl<S: KvSession> Client<S> {
+impl<S: KvSession> YcsbClient<S> {
     /// Makes a client. `latest`: the distribution over all records, for the workload that reads the
     /// newest records.
     pub(crate) fn new(
@@ -53,9 +90,9 @@ impl<S: KvSession> Client<S> {
         common: Arc<Common>,
         latest: Option<Zipfian>,
     ) -> Self {
-        let random = Rng::with_seed(super::keys::mixed(common.seed ^ (number as u64) << 32));
+        let random = Rng::with_seed(mixed(common.options.seed ^ (number as u64) << 32));
         let (scrambled, left) = (Scrambled::new(), common.operations);
-        let value = Vec::with_capacity(2 * common.fields * common.field_bytes);
+        let value = Vec::with_capacity(2 * common.options.fields * common.options.field_bytes);
         Self { session, common, random, scrambled, latest, left, value }
     }
 
@@ -66,7 +103,7 @@ impl<S: KvSession> Client<S> {
         match &mut self.latest {
             None => self.scrambled.draw(&mut self.random, inserted),
             Some(latest) => {
-                let sure = inserted.saturating_sub(self.common.clients as u64).max(1);
+                let sure = inserted.saturating_sub(self.common.options.clients as u64).max(1);
                 latest.grow(sure);
                 sure - 1 - latest.draw(&mut self.random).min(sure - 1)
             }
@@ -74,13 +111,42 @@ impl<S: KvSession> Client<S> {
     }
 
     fn new_value(&mut self) {
-        self.value.resize(self.common.fields * self.common.field_bytes, 0);
+        self.value.resize(self.common.options.fields * self.common.options.field_bytes, 0);
         noise(&mut self.random, &mut self.value);
     }
+}
 
-    async fn attempt(&mut self, kind: Kind, record: u64, len: usize) -> KvResult<()> {
+/// An operation.
+pub(crate) struct Operation {
+    kind: Kind,
+    record: u64,
+    /// The number of records to scan.
+    len: usize,
+}
+
+impl<S: KvSession> Client for YcsbClient<S> {
+    type Request = Operation;
+
+    fn draw(&mut self) -> Option<Operation> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1)?;
+        }
+        let kind = self.common.options.workload.draw(&mut self.random);
+        let record = match kind {
+            Kind::Insert => self.common.next.fetch_add(1, Ordering::Relaxed),
+            _ => self.record(),
+        };
+        let len = if kind == Kind::Scan { self.random.usize(1..=SCAN_MAX) } else { 0 };
+        if matches!(kind, Kind::Update | Kind::Insert) {
+            self.new_value();
+        }
+        Some(Operation { kind, record, len })
+    }
+
+    async fn attempt(&mut self, operation: &Operation) -> Result<Done> {
+        let &Operation { kind, record, len } = operation;
         let key = key(record);
-        let writing = Begin::read_write(self.common.durability);
+        let writing = Begin::read_write(self.common.options.durability);
         match kind {
             Kind::Read => {
                 self.session.begin(Begin::read_only()).await?;
@@ -107,8 +173,8 @@ impl<S: KvSession> Client<S> {
             Kind::ReadModifyWrite => {
                 self.session.begin(writing).await?;
                 if self.session.get_for_update(USERS, &key, &mut self.value).await? {
-                    let bytes = self.common.field_bytes;
-                    let at = self.random.usize(0..self.common.fields) * bytes;
+                    let bytes = self.common.options.field_bytes;
+                    let at = self.random.usize(0..self.common.options.fields) * bytes;
                     if let Some(field) = self.value.get_mut(at..at + bytes) {
                         noise(&mut self.random, field);
                     }
@@ -118,43 +184,11 @@ impl<S: KvSession> Client<S> {
                 }
             }
         }
-        self.session.commit().await
+        self.session.commit().await?;
+        Ok(Done::new(kind as usize, 1))
     }
-}
 
-impl<S: KvSession> Operate for Client<S> {
-    async fn operate(&mut self) -> KvResult<Option<Done>> {
-        if let Some(left) = &mut self.left {
-            let Some(less) = left.checked_sub(1) else { return Ok(None) };
-            *left = less;
-        }
-        let kind = self.common.workload.draw(&mut self.random);
-        let record = match kind {
-            Kind::Insert => self.common.next.fetch_add(1, Ordering::Relaxed),
-            _ => self.record(),
-        };
-        let len = if kind == Kind::Scan { self.random.usize(1..=SCAN_MAX) } else { 0 };
-        if matches!(kind, Kind::Update | Kind::Insert) {
-            self.new_value();
-        }
-        let mut conflicts = 0;
-        loop {
-            match self.attempt(kind, record, len).await {
-                Ok(()) => {
-                    let (weight, rolled_back) = (1, false);
-                    return Ok(Some(Done { kind: kind as usize, weight, conflicts, rolled_back }));
-                }
-                Err(KvError::Conflict) if conflicts < 10_000 => {
-                    self.session.rollback().await?;
-                    conflicts += 1;
-                    qpair::task::yield_now().await;
-                }
-                Err(error) => {
-                    // The first error is the one to tell.
-                    let _ = self.session.rollback().await;
-                    return Err(error);
-                }
-            }
-        }
+    async fn rollback(&mut self) -> Result<()> {
+        self.session.rollback().await
     }
 }

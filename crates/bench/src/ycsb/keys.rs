@@ -1,6 +1,15 @@
-//! Keys and values of records.
+//! Tables, and keys and values of records.
 
 use fastrand::Rng;
+
+use crate::kv::TableId;
+
+/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
+pub const YCSB_TABLES: [&str; 2] = ["usertable", "ycsb"];
+
+pub(crate) const USERS: TableId = TableId(0);
+/// The table of the one record that describes the load.
+pub(crate) const META: TableId = TableId(1);
 
 /// Bytes of a key: "user" and 20 digits.
 pub(crate) const KEY_BYTES: usize = 24;

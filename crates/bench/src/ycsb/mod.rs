@@ -10,6 +10,7 @@
 
 mod client;
 mod keys;
+mod loading;
 mod mix;
 mod report;
 mod run;
@@ -18,15 +19,8 @@ mod zipfian;
 #[cfg(test)]
 mod tests;
 
+pub use client::YcsbOptions;
+pub use keys::YCSB_TABLES;
 pub use mix::YcsbWorkload;
 pub use report::{YcsbKind, YcsbReport};
-pub use run::{YcsbOptions, run_ycsb};
-
-use crate::kv::TableId;
-
-/// Names of the tables, in the order of their [`TableId`]s. The store must be opened with them.
-pub const YCSB_TABLES: [&str; 2] = ["usertable", "ycsb"];
-
-pub(crate) const USERS: TableId = TableId(0);
-/// The table of the one record that describes the load.
-pub(crate) const META: TableId = TableId(1);
+pub use run::run_ycsb;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::harness::KindTally;
 use crate::report::{LatencyReport, PartReport};
 
 /// The results of one kind of operation.
@@ -15,6 +16,13 @@ pub struct YcsbKind {
     pub conflicts: u64,
     /// Latencies, with all attempts.
     pub latency_us: LatencyReport,
+}
+
+impl YcsbKind {
+    pub(crate) fn of(tally: &KindTally) -> Self {
+        let latency_us = LatencyReport::of(&tally.histogram);
+        Self { count: tally.count(), conflicts: tally.conflicts, latency_us }
+    }
 }
 
 /// The results of one run.

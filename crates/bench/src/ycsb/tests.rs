@@ -1,10 +1,10 @@
-//! The workloads over the in-memory store.
+//! The workloads over a store in memory.
 
 use qpair::ErrorKind;
 
 use super::*;
-use crate::kv::{Begin, KvSession, MemoryKv, block_on};
 use crate::progress::Silent;
+use crate::tests::store;
 
 fn options(workload: YcsbWorkload) -> YcsbOptions {
     YcsbOptions {
@@ -20,7 +20,7 @@ fn options(workload: YcsbWorkload) -> YcsbOptions {
 
 #[test]
 fn each_workload_does_its_share_of_each_kind() {
-    let kv = MemoryKv::new(YCSB_TABLES.len());
+    let kv = store(&YCSB_TABLES, 2 << 20);
     for (workload, shares) in [
         (YcsbWorkload::A, [("read", 50), ("update", 50)]),
         (YcsbWorkload::B, [("read", 95), ("update", 5)]),
@@ -45,37 +45,21 @@ fn each_workload_does_its_share_of_each_kind() {
 
 #[test]
 fn what_was_inserted_is_counted_for_the_next_run() {
-    let kv = MemoryKv::new(YCSB_TABLES.len());
+    let kv = store(&YCSB_TABLES, 2 << 20);
     let first = run_ycsb(&kv, &options(YcsbWorkload::D), &Silent).unwrap();
     assert!(first.load_records_per_s.is_some() && first.records == 500);
     let second = run_ycsb(&kv, &options(YcsbWorkload::D), &Silent).unwrap();
     assert!(second.load_records_per_s.is_none());
     assert_eq!(second.records, 500 + first.kinds["insert"].count);
-    let mut session = kv.session();
-    let mut value = Vec::new();
-    block_on(async {
-        session.begin(Begin::read_only()).await.unwrap();
-        for record in 0..second.records {
-            assert!(session.get_into(USERS, &keys::key(record), &mut value).await.unwrap());
-            assert_eq!(value.len(), 32);
-        }
-    });
-}
-
-#[test]
-fn conflicts_are_tried_again() {
-    let kv = MemoryKv::new(YCSB_TABLES.len());
-    run_ycsb(&kv, &YcsbOptions { operations: Some(1), ..options(YcsbWorkload::F) }, &Silent)
-        .unwrap();
-    kv.conflict_every(5);
-    let report = run_ycsb(&kv, &options(YcsbWorkload::F), &Silent).unwrap();
-    assert!(report.kinds["read_modify_write"].conflicts > 0);
-    assert_eq!(report.kinds["read"].conflicts, 0);
+    let table = kv.store().table("usertable").unwrap();
+    for record in 0..second.records {
+        assert_eq!(table.get(&keys::key(record)).unwrap().unwrap().len(), 32);
+    }
 }
 
 #[test]
 fn a_store_with_other_records_is_refused() {
-    let kv = MemoryKv::new(YCSB_TABLES.len());
+    let kv = store(&YCSB_TABLES, 2 << 20);
     let load = YcsbOptions { operations: None, seconds: 0.0, ..options(YcsbWorkload::C) };
     assert_eq!(run_ycsb(&kv, &load, &Silent).unwrap().ops, 0);
     let error = run_ycsb(&kv, &YcsbOptions { records: 501, ..load }, &Silent).unwrap_err();

@@ -7,16 +7,14 @@ use qpair_study::{
     Advice, Choice, Effort, Lab, Mix, Options, Question, StudyReport, advise, find, run,
 };
 
-use super::bench::to_json;
-use super::study::read_study;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::parse_size;
-use crate::study_lab::{DeviceArgs, Watch};
-use crate::text::count;
+use crate::parse::number::parse_size;
+use crate::show::output::print_report;
+use crate::show::text::count;
+use crate::study::files::read_study;
+use crate::study::lab::{DeviceArgs, Watch};
 
-/// The size of the largest request, in bytes.
 const BLOCK_MAX: u32 = 16 << 20;
 
 /// Name the best interface for this machine, with measurements and what would change the answer
@@ -96,15 +94,7 @@ impl Advise {
             mix: self.mix()?,
         };
         let advice = advise(&study, &question);
-        let mut out = Output::new();
-        if self.json {
-            out.line(to_json(&advice)?)?;
-        } else {
-            for line in lines(&advice) {
-                out.line(line)?;
-            }
-        }
-        out.finish()?;
+        print_report(self.json, &advice, || lines(&advice))?;
         Ok(if advice.choice.is_some() { Exit::Done } else { Exit::Negative })
     }
 

@@ -9,12 +9,12 @@ use qpair::published::ask_for_backup;
 use qpair::report::BackupReport;
 use serde_json::json;
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, is_socket, published_at};
-use crate::text::{counted, size};
+use crate::parse::show::ShowArgs;
+use crate::parse::store::{Effort, StoreArgs, is_socket, published_at};
+use crate::show::bar::show;
+use crate::show::text::{counted, size};
 
 /// Make a complete and consistent copy of a store
 ///
@@ -44,52 +44,42 @@ pub(crate) struct Backup {
     #[arg(long)]
     force: bool,
 
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// Print no progress and no summary
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 impl Backup {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let bar = progress_bar(self.quiet);
+        let bar = self.show.bar();
         let made = self.make(&|done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-            bar.set_message(match all {
+            let message = match all {
                 0 => "waiting for the process that has the store open".to_owned(),
                 _ => counted(done, "page"),
-            });
+            };
+            show(&bar, done, all, message);
             interrupt.flow()
         });
         bar.finish_and_clear();
         let report = made?;
         let bytes = report.pages * report.page_size as u64;
         let (source, target) = (self.store.store.display(), self.target.display());
-        let mut out = Output::new();
-        if self.json {
-            let object = json!({
+        let object = json!({
                 "store": source.to_string(),
                 "target": target.to_string(),
                 "id": report.id,
                 "timestamp": report.timestamp,
                 "pages": report.pages,
                 "bytes": bytes,
-            });
-            out.line(object.to_string())?;
-        } else if !self.quiet {
-            out.line(format!(
+        });
+        self.show.print(&object, || {
+            vec![format!(
                 "copied {source} as of commit {} to {target}: {}, {}",
                 report.timestamp,
                 counted(report.pages, "page"),
                 size(bytes),
-            ))?;
-        }
-        out.finish()?;
+            )]
+        })?;
         Ok(Exit::Done)
     }
 

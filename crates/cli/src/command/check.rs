@@ -3,11 +3,11 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
-use crate::store_args::StoreArgs;
-use crate::text::{count, counted, escape, size};
+use crate::parse::store::StoreArgs;
+use crate::show::bar::progress_bar;
+use crate::show::output::Output;
+use crate::show::text::{count, counted, escape, size};
 
 /// Check every page of a store
 ///

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, parse_size};
-use crate::text::{counted, size};
+use crate::parse::number::parse_size;
+use crate::parse::show::ShowArgs;
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::bar::show;
+use crate::show::text::{counted, size};
 
 /// Shorten a store's files to about the size of their content
 ///
@@ -32,13 +33,8 @@ pub(crate) struct Compact {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     limit: Option<u64>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// Print no progress and no summary
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 impl Compact {
@@ -47,12 +43,10 @@ impl Compact {
         let file_bytes = self.store.file_bytes();
         let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;
         let page_size = store.report().page_size as u64;
-        let bar = progress_bar(self.quiet);
+        let bar = self.show.bar();
         let began = Instant::now();
         let compacted = store.compact(&|moved, all| {
-            bar.set_length(all);
-            bar.set_position(moved);
-            bar.set_message(counted(moved, "page"));
+            show(&bar, moved, all, counted(moved, "page"));
             if let Some(bytes_per_s) = self.limit.filter(|limit| *limit > 0) {
                 let due = Duration::from_secs_f64((moved * page_size) as f64 / bytes_per_s as f64);
                 while let ControlFlow::Continue(()) = interrupt.flow()
@@ -72,32 +66,29 @@ impl Compact {
             .zip(self.store.file_bytes())
             .unwrap_or((report.bytes_before, report.bytes_after));
         let name = self.store.store.display();
-        let mut out = Output::new();
-        if self.json {
-            let object = json!({
+        let object = json!({
                 "store": name.to_string(),
                 "bytes_before": bytes_before,
                 "bytes_after": bytes_after,
                 "moved_pages": report.moved_pages,
                 "bytes_behind": report.bytes_behind,
                 "elapsed_s": report.elapsed.as_secs_f64(),
-            });
-            out.line(object.to_string())?;
-        } else if !self.quiet {
-            out.line(format!(
+        });
+        self.show.print(&object, || {
+            let mut lines = vec![format!(
                 "compacted {name}: {} before, {} after, {} moved",
                 size(bytes_before),
                 size(bytes_after),
                 counted(report.moved_pages, "page"),
-            ))?;
+            )];
             if report.bytes_behind > 0 {
-                out.line(format!(
+                lines.push(format!(
                     "{} lie behind free space and were not moved: no row is free for large values, or others write there",
                     size(report.bytes_behind)
-                ))?;
+                ));
             }
-        }
-        out.finish()?;
+            lines
+        })?;
         Ok(Exit::Done)
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::print_bytes;
 
 /// Print completions for a shell
 #[derive(Args, Debug)]
@@ -22,9 +22,7 @@ impl Completions {
     pub(crate) fn run(self, mut whole: Command) -> Result<Exit> {
         let mut bytes = Vec::new();
         clap_complete::generate(self.shell, &mut whole, "qpair", &mut bytes);
-        let mut out = Output::new();
-        out.write(&bytes)?;
-        out.finish()?;
+        print_bytes(&bytes)?;
         Ok(Exit::Done)
     }
 }

@@ -6,12 +6,13 @@ use clap::Args;
 use qpair::ErrorKind;
 use serde_json::json;
 
-use crate::bar::progress_bar;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, parse_size};
-use crate::text::counted;
+use crate::parse::number::parse_size;
+use crate::parse::show::ShowArgs;
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::bar::show;
+use crate::show::text::counted;
 
 /// Copy all tables into a new store, with pages of another size
 ///
@@ -38,13 +39,8 @@ pub(crate) struct Copy {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     page_size: Option<u64>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// Print no progress and no summary
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 impl Copy {
@@ -55,12 +51,10 @@ impl Copy {
             Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
             None => store.report().page_size,
         };
-        let bar = progress_bar(self.quiet);
+        let bar = self.show.bar();
         let target = self.store.target(&self.target, false)?.page_size(page_size);
         let copied = target.copy_of(&store, &|done, all| {
-            bar.set_length(all.max(1));
-            bar.set_position(done);
-            bar.set_message(counted(done, "record"));
+            show(&bar, done, all.max(1), counted(done, "record"));
             interrupt.flow()
         });
         bar.finish_and_clear();
@@ -71,26 +65,22 @@ impl Copy {
         })?;
         closed?;
         let (source, target) = (self.store.store.display(), self.target.display());
-        let mut out = Output::new();
-        if self.json {
-            let object = json!({
+        let object = json!({
                 "store": source.to_string(),
                 "target": target.to_string(),
                 "id": report.id,
                 "tables": report.tables,
                 "records": report.records,
                 "page_size": report.page_size,
-            });
-            out.line(object.to_string())?;
-        } else if !self.quiet {
-            out.line(format!(
+        });
+        self.show.print(&object, || {
+            vec![format!(
                 "copied {source} to {target}: {} in {}, pages of {} bytes",
                 counted(report.records, "record"),
                 counted(report.tables, "table"),
                 report.page_size,
-            ))?;
-        }
-        out.finish()?;
+            )]
+        })?;
         Ok(Exit::Done)
     }
 }

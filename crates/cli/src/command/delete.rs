@@ -9,11 +9,11 @@ use clap::Args;
 use qpair::ErrorKind;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
-use crate::key::KeyArgs;
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs, TableArgs};
-use crate::text::{counted, escape};
+use crate::interrupt::{Interrupt, interrupted};
+use crate::parse::key::KeyArgs;
+use crate::parse::store::{Effort, StoreArgs, TableArgs};
+use crate::show::output::say;
+use crate::show::text::{counted, escape};
 
 /// Remove a record, or all records of a range
 ///
@@ -116,13 +116,7 @@ impl Delete {
         };
         let whole = whole
             .map_err(|error| Failure::from(error).and(format!("removed {removed} before that")))?;
-        let mut out = Output::new();
-        out.line(format!("removed {removed}"))?;
-        out.finish()?;
-        if whole {
-            return Ok(Exit::Done);
-        }
-        eprintln!("qpair: interrupted; the store was closed");
-        Ok(Exit::Interrupted)
+        say(format!("removed {removed}"))?;
+        if whole { Ok(Exit::Done) } else { interrupted("the store was closed") }
     }
 }

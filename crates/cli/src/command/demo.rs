@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use qpair_bench::{DemoOptions, DemoReport, DemoRow, demo};
 
-use super::bench::{TASKS_MAX, WORKERS_MAX, parse_count};
-use crate::bar::Bar;
 use crate::failure::{Exit, Result};
-use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::parse_size;
-use crate::text::count;
+use crate::interrupt::{Interrupt, interrupted};
+use crate::parse::number::{TASKS_MAX, WORKERS_MAX, parse_count, parse_seconds, parse_size};
+use crate::show::bar::Bar;
+use crate::show::output::print_report;
+use crate::show::text::count;
 
 /// Show a store ten times larger than its memory, over every interface
 ///
@@ -39,7 +38,7 @@ pub(crate) struct Demo {
     memory: Option<u64>,
 
     /// Seconds of lookups over each interface
-    #[arg(long, value_name = "S", default_value_t = 20.0, value_parser = super::bench::parse_seconds)]
+    #[arg(long, value_name = "S", default_value_t = 20.0, value_parser = parse_seconds)]
     seconds: f64,
 
     /// Worker threads, one per core [default: as many as cores]
@@ -68,19 +67,10 @@ impl Demo {
         };
         let outcome = demo(&options, &Bar::new(interrupt.clone()));
         if interrupt.is_requested() {
-            eprintln!("qpair: interrupted; the demo's store is removed");
-            return Ok(Exit::Interrupted);
+            return interrupted("the demo's store is removed");
         }
         let report = outcome?;
-        let mut out = Output::new();
-        if self.json {
-            out.line(super::bench::to_json(&report)?)?;
-        } else {
-            for line in lines(&report) {
-                out.line(line)?;
-            }
-        }
-        out.finish()?;
+        print_report(self.json, &report, || lines(&report))?;
         Ok(Exit::Done)
     }
 }

@@ -11,9 +11,9 @@ use qpair_machine::{
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
-use crate::paint::{Color, Paint, wrap};
-use crate::text::counted;
+use crate::show::output::Output;
+use crate::show::paint::{Color, Paint, wrap};
+use crate::show::text::counted;
 
 /// Show what this machine's storage can do, and what slows it down
 ///
@@ -46,7 +46,6 @@ pub(crate) struct Doctor {
     json: bool,
 }
 
-/// The findings of the examination.
 struct Diagnosis {
     machine: Machine,
     devices: Vec<Device>,
@@ -148,7 +147,6 @@ const MARK: usize = 11;
 /// its reason.
 const STATE: usize = 24;
 
-/// Formats the text for people.
 struct Page<'a> {
     out: &'a mut Output,
     paint: Paint,

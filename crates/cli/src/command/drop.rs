@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::store_args::{Effort, StoreArgs};
-use crate::text::escape;
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::text::escape;
 
 /// Remove a table with all its records
 ///

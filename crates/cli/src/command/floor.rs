@@ -1,6 +1,5 @@
 //! `qpair floor`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,14 +12,13 @@ use qpair_floor::{
 };
 use qpair_pci::sysfs::PciAddress;
 
-use super::bench::{parse_count, parse_seconds};
-use super::bench_peak::parse_spec;
-use super::study::check_out_file;
 use crate::failure::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
-use crate::output::{Output, say};
-use crate::study_lab::Watch;
-use crate::text::utc;
+use crate::interrupt::{Interrupt, interrupted};
+use crate::parse::number::{parse_count, parse_seconds};
+use crate::show::output::{Output, print, say};
+use crate::show::text::utc;
+use crate::study::files::{check_out_file, write};
+use crate::study::lab::Watch;
 
 /// Measure a drive's own speed, and the cost of each layer above it
 ///
@@ -57,7 +55,7 @@ pub(crate) struct Floor {
 
     /// Measure a drive of this program's driver: nvme:ADDRESS (see qpair nvme bind) or
     /// softnvme:size=1GiB
-    #[arg(long, value_name = "SPEC", value_parser = parse_spec, conflicts_with = "device")]
+    #[arg(long, value_name = "SPEC", conflicts_with = "device")]
     user: Option<DeviceSpec>,
 
     /// Return the drives of a killed program to their driver: the drive at the address DEVICE, or
@@ -124,10 +122,8 @@ const JOBS_MAX: u64 = 1024;
 const ROUNDS_MAX: u64 = 10_000;
 
 fn parse_workload(name: &str) -> std::result::Result<Workload, String> {
-    Workload::named(name).ok_or_else(|| {
-        let names: Vec<&str> = Workload::ALL.iter().map(|(name, _)| *name).collect();
-        format!("known: {}", names.join(", "))
-    })
+    let names = || Workload::ALL.map(|(name, _)| name).join(", ");
+    Workload::named(name).ok_or_else(|| format!("known: {}", names()))
 }
 
 fn parse_paper(name: &str) -> std::result::Result<&'static str, String> {
@@ -160,8 +156,7 @@ impl Floor {
         let report = outcome?;
         self.print(&report)?;
         if report.interrupted {
-            eprintln!("qpair: interrupted; whole rounds were kept");
-            return Ok(Exit::Interrupted);
+            return interrupted("whole rounds were kept");
         }
         Ok(Exit::Done)
     }
@@ -221,8 +216,7 @@ impl Floor {
             }
         }
         if let Some(path) = &self.out {
-            fs::write(path, to_html(report, &utc(report.begun_s))?)
-                .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))?;
+            write(path, &to_html(report, &utc(report.begun_s))?)?;
             if !self.json {
                 out.line(format!("\nplots: {}", path.display()))?;
             }
@@ -234,13 +228,10 @@ impl Floor {
 fn give_back(which: Option<&str>) -> Result<Exit> {
     let which = which.map(str::parse::<PciAddress>).transpose()?;
     let done = recover(which)?;
-    let mut out = Output::new();
     if done.is_empty() {
-        out.line("nothing was taken, or all was given back")?;
+        say("nothing was taken, or all was given back")?;
     }
-    for (address, driver) in done {
-        out.line(format!("{address} is with the kernel's driver {driver} again"))?;
-    }
-    out.finish()?;
+    let line = |(address, driver)| format!("{address} is with the kernel's driver {driver} again");
+    print(done.into_iter().map(line))?;
     Ok(Exit::Done)
 }

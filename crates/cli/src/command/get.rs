@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::key::KeyArgs;
-use crate::output::{Output, hex, insert_bytes};
-use crate::store_args::{Effort, StoreArgs, TableArgs};
-use crate::text::escape;
+use crate::parse::key::KeyArgs;
+use crate::parse::store::{Effort, StoreArgs, TableArgs};
+use crate::show::output::{Output, hex, insert_bytes};
+use crate::show::text::escape;
 
 /// Print the value of a key
 ///

@@ -10,16 +10,15 @@ use qpair::report::OpenReport;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, interrupted};
 use crate::load::{
     Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, begin, load_sorted,
     parse_delimiter, put_all,
 };
-use crate::output::Output;
-use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
-use crate::text::{counted, size};
+use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
+use crate::show::output::say;
+use crate::show::text::{counted, size};
 
-/// The number of tasks per worker that put records.
 const TASKS_PER_WORKER: usize = 64;
 
 /// Load records from a file or standard input
@@ -111,15 +110,6 @@ pub(crate) struct Load {
     create: CreateArgs,
 }
 
-/// The figures that are reported at the end.
-struct Summary<'a> {
-    loaded: &'a Loaded,
-    skipped: u64,
-    seconds: f64,
-    bulk: bool,
-    opened: &'a OpenReport,
-}
-
 impl Load {
     pub(crate) fn run(self) -> Result<Exit> {
         let layout = self.layout()?;
@@ -165,12 +155,9 @@ impl Load {
             Failure::from(error).context("closing the store").with_room(&self.store.store)
         })?;
         let seconds = start.elapsed().as_secs_f64().max(1e-6);
-        let summary =
-            Summary { loaded: &loaded, skipped: skipped.lines, seconds, bulk, opened: &opened };
-        self.print(&summary)?;
+        self.print(&loaded, skipped.lines, seconds, bulk, &opened)?;
         if interrupt.is_requested() {
-            eprintln!("qpair: interrupted; the store was closed cleanly");
-            return Ok(Exit::Interrupted);
+            return interrupted("the store was closed cleanly");
         }
         Ok(Exit::Done)
     }
@@ -201,13 +188,18 @@ impl Load {
         Ok((put_all(store, &table, gather, progress), false))
     }
 
-    fn print(&self, summary: &Summary<'_>) -> Result<()> {
-        let Summary { loaded, skipped, seconds, bulk, opened } = summary;
+    fn print(
+        &self,
+        loaded: &Loaded,
+        skipped: u64,
+        seconds: f64,
+        bulk: bool,
+        opened: &OpenReport,
+    ) -> Result<()> {
         let records_per_s = (loaded.records as f64 / seconds).round();
         let bytes_per_s = (loaded.bytes as f64 / seconds).round();
-        let mut out = Output::new();
         if self.json {
-            let object = json!({
+            return say(json!({
                 "store": self.store.store.display().to_string(),
                 "table": self.table.table,
                 "created": opened.created,
@@ -220,15 +212,16 @@ impl Load {
                 "bytes_per_s": bytes_per_s,
                 "sorted_load": bulk,
                 "io": opened.interface,
-            });
-            out.line(object.to_string())?;
-        } else if !self.quiet {
+            })
+            .to_string());
+        }
+        if !self.quiet {
             let new = if opened.created { "new store " } else { "" };
             let replaced = match loaded.replaced {
                 0 => String::new(),
                 replaced => format!(", {replaced} of them in place of others"),
             };
-            out.line(format!(
+            say(format!(
                 "loaded {} ({}) into table \"{}\" of {new}{} in {seconds:.1} s, {}/s, {}/s{replaced}",
                 counted(loaded.records, "record"),
                 size(loaded.bytes),
@@ -238,6 +231,6 @@ impl Load {
                 size(bytes_per_s as u64),
             ))?;
         }
-        out.finish()
+        Ok(())
     }
 }

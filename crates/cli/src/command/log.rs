@@ -7,9 +7,9 @@ use qpair::inspect::{LogDump, LogEntry, LogFileEnd, LogOperation};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, insert_bytes};
-use crate::store_args::StoreArgs;
-use crate::text::counted;
+use crate::parse::store::StoreArgs;
+use crate::show::output::{Output, insert_bytes};
+use crate::show::text::counted;
 
 /// Print the write-ahead log of a store
 ///

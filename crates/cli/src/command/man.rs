@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::print_bytes;
 
 /// Print the manual page of a command, or write all pages to a folder
 #[derive(Args, Debug)]
@@ -27,8 +27,7 @@ impl Man {
     pub(crate) fn run(self, mut whole: Command) -> Result<Exit> {
         whole.build();
         if let Some(dir) = &self.dir {
-            std::fs::create_dir_all(dir)
-                .map_err(|error| Failure::io(&error, format_args!("making {}", dir.display())))?;
+            std::fs::create_dir_all(dir).map_err(Failure::at("making", dir))?;
             write(&whole, dir)?;
             return Ok(Exit::Done);
         }
@@ -39,9 +38,7 @@ impl Man {
                     .hint("qpair --help lists them")
             })?;
         }
-        let mut out = Output::new();
-        out.write(&page(command)?)?;
-        out.finish()?;
+        print_bytes(&page(command)?)?;
         Ok(Exit::Done)
     }
 }
@@ -67,8 +64,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
 
 fn write(command: &Command, dir: &Path) -> Result<()> {
     let path = dir.join(format!("{}.1", title(command)));
-    std::fs::write(&path, page(command)?)
-        .map_err(|error| Failure::io(&error, format_args!("writing {}", path.display())))?;
+    std::fs::write(&path, page(command)?).map_err(Failure::at("writing", &path))?;
     for sub in
         command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set())
     {

@@ -3,13 +3,6 @@
 mod advise;
 mod backup;
 mod bench;
-mod bench_commit;
-mod bench_files;
-mod bench_io;
-mod bench_peak;
-mod bench_store;
-mod bench_tpcc;
-mod bench_ycsb;
 mod carve;
 mod check;
 mod compact;
@@ -38,17 +31,34 @@ mod tables;
 mod target;
 mod top;
 
-use clap::{CommandFactory as _, Subcommand};
+use clap::Subcommand;
 
 use crate::failure::{Exit, Result};
 
-pub(crate) use bench::{WORKERS_MAX, parse_count};
-pub(crate) use bench_io::as_fio_takes_them;
-pub(crate) use bench_peak::parse_spec;
+pub(crate) use bench::as_fio_takes_them;
 
-/// A subcommand with its arguments.
-#[derive(Subcommand)]
-pub(crate) enum Command {
+/// Declares the commands, and `run`, which runs one. Those behind the semicolon take the description
+/// of all of them.
+macro_rules! commands {
+    ($($(#[$kind:meta])* $name:ident($args:ty),)+ ; $($of_all:ident($given:ty),)+) => {
+        #[derive(Subcommand)]
+        pub(crate) enum Command {
+            $($(#[$kind])* $name($args),)+
+            $($of_all($given),)+
+        }
+
+        impl Command {
+            pub(crate) fn run(self, all: fn() -> clap::Command) -> Result<Exit> {
+                match self {
+                    $(Self::$name(command) => command.run(),)+
+                    $(Self::$of_all(command) => command.run(all()),)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
     Demo(demo::Demo),
     Load(load::Load),
     Get(get::Get),
@@ -66,55 +76,23 @@ pub(crate) enum Command {
     Log(log::Log),
     Drop(drop::Drop),
     Rename(rename::Rename),
+    #[command(subcommand)]
     Bench(bench::Bench),
     Doctor(doctor::Doctor),
+    #[command(subcommand)]
     Nvme(nvme::Nvme),
+    #[command(subcommand)]
     Scsi(scsi::Scsi),
     Study(study::Study),
     Floor(floor::Floor),
     Advise(advise::Advise),
     #[command(name = "softdrive")]
     SoftDrive(softdrive::SoftDrive),
+    #[command(subcommand)]
     Carve(carve::Carve),
     Target(target::TargetCommand),
     Rpc(rpc::Rpc),
+    ;
     Man(man::Man),
     Completions(completions::Completions),
-}
-
-impl Command {
-    pub(crate) fn run(self) -> Result<Exit> {
-        match self {
-            Self::Demo(command) => command.run(),
-            Self::Load(command) => command.run(),
-            Self::Get(command) => command.run(),
-            Self::Put(command) => command.run(),
-            Self::Delete(command) => command.run(),
-            Self::Scan(command) => command.run(),
-            Self::Stat(command) => command.run(),
-            Self::Top(command) => command.run(),
-            Self::Tables(command) => command.run(),
-            Self::Check(command) => command.run(),
-            Self::Compact(command) => command.run(),
-            Self::Backup(command) => command.run(),
-            Self::Copy(command) => command.run(),
-            Self::Repair(command) => command.run(),
-            Self::Log(command) => command.run(),
-            Self::Drop(command) => command.run(),
-            Self::Rename(command) => command.run(),
-            Self::Bench(command) => command.run(),
-            Self::Doctor(command) => command.run(),
-            Self::Nvme(command) => command.run(),
-            Self::Scsi(command) => command.run(),
-            Self::Study(command) => command.run(),
-            Self::Floor(command) => command.run(),
-            Self::Advise(command) => command.run(),
-            Self::SoftDrive(command) => command.run(),
-            Self::Carve(command) => command.run(),
-            Self::Target(command) => command.run(),
-            Self::Rpc(command) => command.run(),
-            Self::Man(command) => command.run(crate::Arguments::command()),
-            Self::Completions(command) => command.run(crate::Arguments::command()),
-        }
-    }
 }

@@ -10,8 +10,8 @@ use clap::Args;
 use qpair::VALUE_LEN_MAX;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::key::{EMPTY_KEY, KeyArgs};
-use crate::store_args::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
+use crate::parse::key::{EMPTY_KEY, KeyArgs};
+use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
 ///
@@ -63,8 +63,7 @@ impl Put {
         let value = match (self.value, self.value_file) {
             (_, Some(path)) => {
                 let name = path.display().to_string();
-                let file = File::open(&path)
-                    .map_err(|error| Failure::io(&error, format!("opening {name}")))?;
+                let file = File::open(&path).map_err(Failure::at("opening", &path))?;
                 read_value(file, &name)?
             }
             (Some(value), None) if value == "-" => {

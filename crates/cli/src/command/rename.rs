@@ -4,8 +4,8 @@ use clap::Args;
 use qpair::ErrorKind;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::store_args::{Effort, StoreArgs};
-use crate::text::escape;
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::text::escape;
 
 /// Give a table another name
 ///

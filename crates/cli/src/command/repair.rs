@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use qpair::ErrorKind;
 use qpair::inspect::{KeyRange, RepairReport, RepairStep, RepairedTable};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::{Output, insert_bytes};
-use crate::store_args::StoreArgs;
-use crate::text::{counted, escape, size};
+use crate::parse::store::StoreArgs;
+use crate::show::bar::{show, styled};
+use crate::show::output::{Output, insert_bytes};
+use crate::show::text::{counted, escape, size};
 
 /// Save the readable records of a damaged store into a new one
 ///
@@ -46,22 +47,18 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(self) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
-        let bar = ProgressBar::new(0);
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
-            bar.set_style(style);
-        }
+        let bar = styled(ProgressBar::new(0), "{bar:24} {msg}");
         let target = self.store.target(&self.target, self.force)?;
         let repaired = self.store.closed().repair_into(target, &|step, done, all| {
-            bar.set_length(all.max(1));
-            bar.set_position(done.min(all));
-            bar.set_message(match step {
+            let message = match step {
                 RepairStep::Check => format!("checking: {}", counted(done, "page")),
                 RepairStep::Search => format!("looking for the first pages: {}", size(done)),
                 RepairStep::Scan => format!("looking for leaves: {}", counted(done, "page")),
                 RepairStep::Save => format!("saving: {}", counted(done, "record")),
                 RepairStep::Replay => format!("the log: {}", counted(done, "commit")),
                 _ => String::new(),
-            });
+            };
+            show(&bar, done.min(all), all.max(1), message);
             interrupt.flow()
         });
         bar.finish_and_clear();

@@ -8,11 +8,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::command::target::config::to_toml;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::say;
+use crate::show::output::say;
+use crate::show::toml::to_toml;
 
-/// The time that a target may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Call a method of a target by JSON-RPC, and print its result

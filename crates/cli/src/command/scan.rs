@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use clap::Args;
 
 use crate::failure::{Exit, Result};
-use crate::key::KeyArgs;
 use crate::load::Format;
-use crate::output::Output;
-use crate::record_line::write_record;
-use crate::store_args::{Effort, StoreArgs, TableArgs};
+use crate::load::write_record;
+use crate::parse::key::KeyArgs;
+use crate::parse::store::{Effort, StoreArgs, TableArgs};
+use crate::show::output::Output;
 
 /// Print records in the order of their keys
 ///

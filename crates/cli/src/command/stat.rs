@@ -8,9 +8,9 @@ use qpair_kernel::Growth;
 use serde_json::json;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs};
-use crate::text::{count, counted, escape, size, size_exact, utc};
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::output::{Output, aligned, print_bytes};
+use crate::show::text::{count, counted, escape, size, size_exact, utc};
 
 /// Show a store's sizes, members and tables
 ///
@@ -54,12 +54,11 @@ impl Stat {
         };
         store.close()?;
         let growth = self.store.growth();
-        let mut out = Output::new();
         if self.prometheus {
-            out.write(metrics.to_prometheus().as_bytes())?;
-            out.finish()?;
+            print_bytes(metrics.to_prometheus().as_bytes())?;
             return Ok(Exit::Done);
         }
+        let mut out = Output::new();
         if self.json {
             let object = json!({
                 "id": report.id,
@@ -75,7 +74,7 @@ impl Stat {
                 "log_bytes": report.log_pages * report.page_size as u64,
                 "free_bytes": report.free_pages * report.page_size as u64,
                 "memory_bytes": report.memory_bytes,
-                "memory_pages": backing_name(report.memory_backing),
+                "memory_pages": backing_names(report.memory_backing).0,
                 "key_len_max": key_len_max,
                 "members": report.members,
                 "stripe_unit_bytes": report.stripe_unit_bytes,
@@ -94,12 +93,9 @@ impl Stat {
             });
             out.line(object.to_string())?;
         } else {
-            for (name, value) in lines(&report, &opened, key_len_max) {
-                out.line(format!("{name:<12} {value}"))?;
-            }
-            if growth == Some(Growth::Zeroed) {
-                out.line(format!("{:<12} {ZEROED}", "growth"))?;
-            }
+            let mut facts = lines(&report, &opened, key_len_max);
+            facts.extend((growth == Some(Growth::Zeroed)).then(|| ("growth", ZEROED.to_owned())));
+            aligned(12, facts).into_iter().try_for_each(|line| out.line(line))?;
             for (index, (table, estimate)) in tables.iter().zip(&estimates).enumerate() {
                 let name = if index == 0 { "tables" } else { "" };
                 let estimate = estimate.as_ref().map_or_else(String::new, in_words);
@@ -129,7 +125,6 @@ fn in_words(table: &TableStatistics) -> String {
 const ZEROED: &str = "by writing zeros, as the file system cannot reserve space (fallocate): each byte that the store grows by is written \
     once more, and workers wait for that";
 
-/// The way in which the store's files grow, for programs.
 fn growth_name(growth: Growth) -> &'static str {
     match growth {
         Growth::Reserved => "reserved",
@@ -137,20 +132,14 @@ fn growth_name(growth: Growth) -> &'static str {
     }
 }
 
-/// The kind of pages that memory has, for programs.
-fn backing_name(backing: Backing) -> &'static str {
+/// The kind of pages that memory has, for programs and for people.
+fn backing_names(backing: Backing) -> (&'static str, &'static str) {
     match backing {
-        Backing::HugePages => "huge",
-        Backing::Transparent => "transparent_huge",
-        Backing::Small => "small",
-    }
-}
-
-fn backing_in_words(backing: Backing) -> &'static str {
-    match backing {
-        Backing::HugePages => "reserved huge pages",
-        Backing::Transparent => "transparent huge pages where the kernel gives them",
-        Backing::Small => "small pages",
+        Backing::HugePages => ("huge", "reserved huge pages"),
+        Backing::Transparent => {
+            ("transparent_huge", "transparent huge pages where the kernel gives them")
+        }
+        Backing::Small => ("small", "small pages"),
     }
 }
 
@@ -191,7 +180,7 @@ fn lines(
         lines.push(("log device", log.name.clone()));
     }
     let memory = size_exact(report.memory_bytes);
-    let memory = format!("{memory} for pages, of {}", backing_in_words(report.memory_backing));
+    let memory = format!("{memory} for pages, of {}", backing_names(report.memory_backing).1);
     lines.push(("memory", memory));
     lines.push(("interface", format!("{} ({})", opened.interface, opened.mode)));
     lines

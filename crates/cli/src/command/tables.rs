@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::store_args::{Effort, StoreArgs};
-use crate::text::escape;
+use crate::parse::store::{Effort, StoreArgs};
+use crate::show::output::{print, say};
+use crate::show::text::escape;
 
 /// List a store's tables
 #[derive(Args, Debug)]
@@ -27,15 +27,10 @@ impl Tables {
         let (store, _) = self.store.open_to_read(Effort::Small)?;
         let names = store.table_names()?;
         store.close()?;
-        let mut out = Output::new();
-        if self.json {
-            out.line(Value::from(names).to_string())?;
-        } else {
-            for name in names {
-                out.line(escape(name.as_bytes()))?;
-            }
+        match self.json {
+            true => say(Value::from(names).to_string())?,
+            false => print(names.iter().map(|name| escape(name.as_bytes())))?,
         }
-        out.finish()?;
         Ok(Exit::Done)
     }
 }

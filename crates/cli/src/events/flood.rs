@@ -24,7 +24,6 @@ struct Span {
     events: u64,
 }
 
-/// The names of the crate, the event and the peer.
 type About = (&'static str, &'static str, String);
 
 #[derive(Clone, Default)]

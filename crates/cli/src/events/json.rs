@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-use crate::output::say;
+use crate::show::output::say;
 
 pub(super) struct JsonLines;
 

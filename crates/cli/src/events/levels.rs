@@ -4,7 +4,6 @@ use qpair_serve::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// The crates that log events.
 const CRATES: [&str; 8] = [
     "qpair_drivers",
     "qpair_mpt3sas",
@@ -19,7 +18,6 @@ const CRATES: [&str; 8] = [
 /// Levels, written as in `info,qpair_nvme=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
-    /// The level of crates that are not named.
     pub(crate) all: Level,
     of_crates: Vec<(&'static str, Level)>,
 }

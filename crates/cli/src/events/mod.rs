@@ -22,9 +22,8 @@ use json::JsonLines;
 pub(crate) use levels::Levels;
 use notes::Notes;
 
-use crate::paint::is_unwanted;
+use crate::show::paint::is_unwanted;
 
-/// A log whose levels can be changed.
 pub(crate) struct Events {
     levels: Mutex<Levels>,
     filter: reload::Handle<Targets, Registry>,
@@ -59,7 +58,6 @@ impl Events {
         self.flood.tell(now);
     }
 
-    /// Changes the levels.
     pub(crate) fn set(&self, levels: Levels) {
         let mut held = self.levels();
         *held = levels;

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use csv::ByteRecord;
 
+use super::columns::{Indexes, Wanted};
 use super::delimited::too_few;
-use super::format::{Indexes, Wanted};
 use super::lines::LINE_LEN_MAX;
 use super::record::{ReadError, ReadRecord, Record};
-use crate::record_line::write_fields;
-use crate::text::counted;
+use crate::show::text::counted;
 
 /// Lines that are appended to the input. They form a record of their own, unless a quote was not
 /// closed.
@@ -21,7 +20,6 @@ const END: &[u8] = b"\nend of input 0f3ac1d2-9d5e-4c8b-8a6e-qpair\n";
 /// Input with these lines appended.
 type Ended<R> = Chain<R, Cursor<&'static [u8]>>;
 
-/// Reads records from CSV.
 pub(crate) struct CsvReader<R> {
     reader: csv::Reader<Bounded<Ended<R>>>,
     /// The number of bytes that the record being read may still have.
@@ -104,7 +102,6 @@ impl<R: Read> CsvReader<R> {
     }
 }
 
-/// Describes the effect of a quote that is not closed.
 fn unclosed(lines_after: u64) -> String {
     let after = match lines_after {
         0 => String::new(),
@@ -143,5 +140,34 @@ impl<R: Read + Send> ReadRecord for CsvReader<R> {
             }
         }
         Ok(Some(lines))
+    }
+}
+
+/// Writes the fields of a CSV line (RFC 4180) without its end. Fields may contain any bytes, and
+/// are quoted if necessary.
+pub(crate) fn write_fields<'a>(
+    out: &mut Vec<u8>,
+    fields: impl Iterator<Item = &'a [u8]>,
+    delimiter: u8,
+) {
+    let start = out.len();
+    for (place, field) in fields.enumerate() {
+        if place > 0 {
+            out.push(delimiter);
+        }
+        if field.iter().any(|byte| *byte == delimiter || b"\"\r\n".contains(byte)) {
+            out.push(b'"');
+            for byte in field {
+                out.extend((*byte == b'"').then_some(b'"'));
+                out.push(*byte);
+            }
+            out.push(b'"');
+        } else {
+            out.extend_from_slice(field);
+        }
+    }
+    if out.len() == start {
+        // An empty line would not be a record.
+        out.extend_from_slice(b"\"\"");
     }
 }

@@ -3,12 +3,11 @@
 use std::io::BufRead;
 use std::ops::Range;
 
-use super::format::{Indexes, Wanted};
+use super::columns::{Indexes, Wanted};
 use super::lines::Lines;
 use super::record::{ReadError, ReadRecord, Record, only};
-use crate::text::unescape_into;
+use crate::show::text::unescape_into;
 
-/// Reads records from lines of columns.
 pub(crate) struct DelimitedReader<R> {
     lines: Lines<R>,
     wanted: Wanted,
@@ -32,7 +31,6 @@ fn fields(line: &[u8], delimiter: u8) -> impl Iterator<Item = &[u8]> + Clone {
     line.split(move |byte| *byte == delimiter)
 }
 
-/// Describes the error of a line that lacks a column.
 pub(super) fn too_few(index: usize, count: usize) -> String {
     let columns = if count == 1 { "column" } else { "columns" };
     format!("column {} is wanted, the line has {count} {columns}", index + 1)

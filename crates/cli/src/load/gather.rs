@@ -12,8 +12,8 @@ use super::record::{ReadError, ReadRecord, Record};
 use super::round::Round;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::key::EMPTY_KEY;
-use crate::text::escape;
+use crate::parse::key::EMPTY_KEY;
+use crate::show::text::escape;
 
 /// The number of records, and of bytes, at which a round is sent.
 const ROUND_RECORDS: u64 = 16 << 10;
@@ -21,12 +21,10 @@ const ROUND_BYTES: u64 = 8 << 20;
 /// The interval at which an idle wait checks for an interrupt.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Reads the input up to the first record.
 pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()> {
     reader.begin().map_err(|error| failure(error, input_name))
 }
 
-/// An error that ends a load.
 fn failure(error: ReadError, input_name: &str) -> Failure {
     match error {
         ReadError::Bad { lines: Range { start: line, .. }, why }
@@ -40,7 +38,6 @@ fn failure(error: ReadError, input_name: &str) -> Failure {
     }
 }
 
-/// Limits on records and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) key_len_max: usize,
@@ -49,18 +46,15 @@ pub(crate) struct Limits {
     pub(crate) skip_bad: bool,
     /// Whether keys must ascend. Of equal keys the last one counts.
     pub(crate) sorted: bool,
-    /// The number of lanes of a round.
     pub(crate) lanes: usize,
 }
 
-/// The bad lines that were skipped.
 #[derive(Debug, Default)]
 pub(crate) struct Skipped {
     pub(crate) lines: u64,
     pub(crate) first: Option<String>,
 }
 
-/// Receives rounds from the thread that reads.
 pub(crate) struct Gather {
     rounds: Receiver<Result<Round>>,
     skipped: Arc<Mutex<Skipped>>,
@@ -68,7 +62,6 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Starts the thread.
     pub(crate) fn start(
         reader: Box<dyn ReadRecord>,
         input_name: String,
@@ -110,13 +103,11 @@ impl Gather {
         }
     }
 
-    /// Returns the counts of bad lines.
     pub(crate) fn skipped(&self) -> Arc<Mutex<Skipped>> {
         self.skipped.clone()
     }
 }
 
-/// The state of the thread that reads.
 struct Gatherer {
     reader: Box<dyn ReadRecord>,
     input_name: String,

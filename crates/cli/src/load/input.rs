@@ -8,15 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::failure::{Failure, Result};
 
-/// The number of bytes read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// An open input.
 pub(crate) struct Input {
     pub(crate) name: String,
     /// The size in bytes, if it is known before reading.
     pub(crate) size_bytes: Option<u64>,
-    /// Bytes read so far.
     pub(crate) read_bytes: Arc<AtomicU64>,
     source: Box<dyn Read + Send>,
 }
@@ -33,10 +30,8 @@ impl Input {
             return Ok(Self { name, size_bytes: None, read_bytes, source });
         }
         let name = path.display().to_string();
-        let file =
-            File::open(path).map_err(|error| Failure::io(&error, format!("opening {name}")))?;
-        let metadata =
-            file.metadata().map_err(|error| Failure::io(&error, format!("looking at {name}")))?;
+        let file = File::open(path).map_err(Failure::at("opening", path))?;
+        let metadata = file.metadata().map_err(Failure::at("looking at", path))?;
         if metadata.is_dir() {
             return Err(Failure::usage(format!("{name} is a directory"))
                 .hint("give a file of records, or - for standard input"));
@@ -56,7 +51,6 @@ impl Input {
         }
     }
 
-    /// Returns a reader that counts its bytes.
     pub(crate) fn into_reader(self) -> BufReader<Counted> {
         let counted = Counted { source: self.source, read_bytes: self.read_bytes };
         BufReader::with_capacity(BUFFER_BYTES, counted)

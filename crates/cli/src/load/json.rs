@@ -15,9 +15,8 @@ use serde_json::value::RawValue;
 
 use super::lines::Lines;
 use super::record::{ReadError, ReadRecord, Record, only};
-use crate::text::decode_hex;
+use crate::show::text::decode_hex;
 
-/// Reads records from JSON lines.
 pub(crate) struct JsonReader<R> {
     lines: Lines<R>,
     key: String,
@@ -48,7 +47,6 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
     }
 }
 
-/// Parses a line into a record, or returns a description of the error.
 fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
     let text = std::str::from_utf8(text)
         .map_err(|error| format!("no UTF-8 at byte {}", error.valid_up_to() + 1))?;
@@ -108,7 +106,6 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
-/// A requested field.
 struct Field<'a> {
     name: String,
     value: &'a RawValue,
@@ -153,7 +150,6 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Returns a member of an object, or an element of an array.
 fn inner<'a>(outer: &'a RawValue, name: &str) -> Result<Option<&'a RawValue>, String> {
     match outer.get().as_bytes() {
         [b'{', ..] => {

@@ -7,7 +7,6 @@ use super::record::{ReadError, only};
 /// The maximum length of a line, in bytes: four times the longest value.
 pub(super) const LINE_LEN_MAX: u64 = 64 << 20;
 
-/// Lines of an input.
 pub(crate) struct Lines<R> {
     input: R,
     line: Vec<u8>,
@@ -46,7 +45,6 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Skips the rest of a line that is too long.
     fn skip_rest(&mut self) -> io::Result<()> {
         loop {
             let buffer = self.input.fill_buf()?;

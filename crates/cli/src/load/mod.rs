@@ -9,6 +9,7 @@
 //! round's records are distributed to lanes by key. Each lane is one task, and rounds run one after
 //! the other. Of several records with the same key, the last one in the input therefore wins.
 
+mod columns;
 mod csv_reader;
 mod delimited;
 mod format;
@@ -21,8 +22,10 @@ mod puts;
 mod record;
 mod round;
 mod sorted;
+mod write;
 
-pub(crate) use format::{Columns, Format, Layout, parse_delimiter};
+pub(crate) use columns::Columns;
+pub(crate) use format::{Format, Layout, parse_delimiter};
 pub(crate) use gather::{Gather, Limits, begin};
 pub(crate) use input::Input;
 pub(crate) use progress::Progress;
@@ -30,3 +33,4 @@ pub(crate) use puts::{Loaded, put_all};
 #[cfg(test)]
 pub(crate) use record::Record;
 pub(crate) use sorted::load_sorted;
+pub(crate) use write::write_record;

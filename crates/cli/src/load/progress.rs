@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
-use crate::bar::TEMPLATE;
-use crate::text::{counted, size};
+use crate::show::bar::{TEMPLATE, styled};
+use crate::show::text::{counted, size};
 
 /// The progress of a load. Cheap to clone; clones show the same bar.
 #[derive(Clone)]
@@ -24,16 +24,13 @@ impl Progress {
             None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
         };
         bar.set_draw_target(target);
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        let bar = styled(bar, template);
         if !bar.is_hidden() {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         Self { bar, start: Instant::now() }
     }
 
-    /// Shows the totals since the start.
     pub(crate) fn update(&self, records: u64, bytes: u64, input_bytes: u64) {
         self.bar.set_position(input_bytes);
         if self.bar.is_hidden() {
@@ -48,12 +45,10 @@ impl Progress {
         ));
     }
 
-    /// Shows what the load is doing at its end.
     pub(crate) fn say(&self, what: &'static str) {
         self.bar.set_message(what);
     }
 
-    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -7,25 +7,20 @@ use super::gather::Gather;
 use super::progress::Progress;
 use super::round::{Lane, Round};
 use crate::failure::Failure;
-use crate::text::{count, counted, escape};
+use crate::show::text::{count, counted, escape};
 
-/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// The number of records put.
     pub(crate) records: u64,
     /// The number of these that replaced another record.
     pub(crate) replaced: u64,
-    /// The size of keys and values, in bytes.
     pub(crate) bytes: u64,
-    /// The error that ended the load early.
     pub(crate) failure: Option<Failure>,
     /// For a round in which a put failed, the number of records put and the number of all its
     /// records. Only their keys tell which ones were put.
     pub(crate) unfinished: Option<(u64, u64)>,
 }
 
-/// The results of one task.
 struct LaneOutcome {
     records: u64,
     replaced: u64,
@@ -33,7 +28,6 @@ struct LaneOutcome {
     failure: Option<Failure>,
 }
 
-/// Puts all records into the table, round by round.
 pub(crate) fn put_all(
     store: &Store,
     table: &Table,
@@ -62,7 +56,6 @@ pub(crate) fn put_all(
     loaded
 }
 
-/// Starts a round's tasks.
 fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutcome>> {
     let put = |lane: Lane| {
         let table = table.task();

@@ -29,7 +29,6 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// Reads records of one format.
 pub(crate) trait ReadRecord: Send {
     /// Reads the input up to the first record, and finds the requested columns. Called once, before
     /// all else.

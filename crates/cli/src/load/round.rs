@@ -31,7 +31,6 @@ impl Lane {
         self.ends.len()
     }
 
-    /// Returns the key and the value of a record.
     pub(crate) fn record(&self, index: usize) -> (&[u8], &[u8]) {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before].1);
         let (key_end, end) = self.ends[index];

@@ -4,15 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use qpair::Options;
 
-use crate::harness::{Directory, patch};
-
-/// The size in bytes of the superblocks at the start of a member. Pages of 4096 bytes follow.
-const LABEL_BYTES: usize = 64 << 10;
+use crate::harness::{Directory, LABEL_BYTES, patch, records};
 
 fn store() -> Directory {
     let directory = Directory::new();
-    let input: String = (0..2_000).map(|i| format!("key {i:06}\tvalue of {i}\n")).collect();
-    directory.run_on(input, "load s - --format tsv --value 2").done();
+    directory.run_on(records(2000), "load s - --format tsv --value 2").done();
     directory
 }
 
@@ -44,7 +40,7 @@ fn not_a_store() {
     assert!(!looked.err.contains("--init"), "{}", looked.err);
     looked.failed(3, &["all zeroes", "restore it from a backup"]);
     directory.run("get small k").failed(3, &["smaller than a superblock"]);
-    assert_eq!(std::fs::read_to_string(directory.path("text")).unwrap(), text);
+    assert_eq!(directory.text("text"), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
     // A file smaller than a block is not blank either, nor is one with data after its first block
     // or at its end.
@@ -55,10 +51,10 @@ fn not_a_store() {
     };
     directory.file("btrfs", with_byte_at(65_600)).file("raid", with_byte_at((4 << 20) - 70_000));
     for name in ["small", "btrfs", "raid"] {
-        let before = std::fs::read(directory.path(name)).unwrap();
+        let before = directory.read(name);
         directory.run(&format!("put {name} k v --init")).failed(3, &["not blank", "--init-force"]);
         directory.run(&format!("put new k v --log-device {name}")).failed(3, &["not blank"]);
-        assert_eq!(std::fs::read(directory.path(name)).unwrap(), before, "{name}");
+        assert_eq!(directory.read(name), before, "{name}");
     }
     directory.run("put zero k v --init").done();
     assert_eq!(directory.run("get zero k").done(), "v");

@@ -1,21 +1,14 @@
 //! `qpair bench io`: options, job files, and results of runs.
 
-use crate::harness::{Directory, patch};
-
-/// Returns a number of fio's JSON by its path.
-fn number(json: &str, path: &str) -> u64 {
-    let value: serde_json::Value = serde_json::from_str(json).unwrap();
-    value.pointer(path).and_then(serde_json::Value::as_u64).unwrap()
-}
+use crate::harness::{Directory, number, patch};
 
 #[test]
 fn a_job_of_options_runs() {
     let directory = Directory::new();
-    let json = directory
-        .run("bench io --filename=ram:size=1m --rw randread --bs=8k --direct --json --eta=never")
-        .done();
-    assert_eq!(number(&json, "/jobs/0/read/total_ios"), 128);
-    assert_eq!(number(&json, "/jobs/0/read/io_bytes"), 1 << 20);
+    let words = "bench io --filename=ram:size=1m --rw randread --bs=8k --direct --json --eta=never";
+    let json = directory.json(words);
+    assert_eq!(number(&json, "/jobs/0/read/total_ios"), 128.0);
+    assert_eq!(number(&json, "/jobs/0/read/io_bytes"), 1_048_576.0);
     let table = directory.run("bench io --filename=ram:size=1m").done();
     assert!(table.contains("256") && table.contains("read"), "{table}");
 }
@@ -24,9 +17,8 @@ fn a_job_of_options_runs() {
 #[test]
 fn one_dash_does_as_well_as_two() {
     let directory = Directory::new();
-    let run = directory.run("bench io -name=x -filename=ram:size=1m -rw=write -bs 64k --json");
-    let json = run.done();
-    assert_eq!(number(&json, "/jobs/0/write/total_ios"), 16);
+    let json = directory.json("bench io -name=x -filename=ram:size=1m -rw=write -bs 64k --json");
+    assert_eq!(number(&json, "/jobs/0/write/total_ios"), 16.0);
     directory.run("bench io -iodpeth=4").failed(2, &["iodepth"]);
 }
 
@@ -52,8 +44,7 @@ fn jobs_of_a_group_are_named() {
     {
         assert!(csv.contains(words), "no \"{words}\" in:\n{csv}");
     }
-    let json = directory.run("bench io g.fio --json").done();
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = directory.json("bench io g.fio --json");
     let members = json.pointer("/jobs/0/qpair/members").unwrap();
     assert_eq!(members[0]["jobnames"][0], "small");
     assert_eq!((&members[1]["jobnames"][0], &members[1]["jobs"]), (&"large".into(), &2.into()));
@@ -95,13 +86,13 @@ fn a_job_file_runs_with_options_for_all() {
             "[global]\nfilename=ram:size=1m\n[one]\n[two]\nstonewall\nrw=write\nbs=16k\n",
         )
         .file("b.fio", "[three]\nfilename=ram:size=1m\nsize=64k\n");
-    let json = directory.run("bench io --bs=32k a.fio b.fio --output-format=json").done();
+    let json = directory.json("bench io --bs=32k a.fio b.fio --output-format=json");
     let ios =
         |job: u32, direction: &str| number(&json, &format!("/jobs/{job}/{direction}/total_ios"));
-    assert_eq!((ios(0, "read"), ios(1, "write"), ios(2, "read")), (32, 64, 2));
+    assert_eq!((ios(0, "read"), ios(1, "write"), ios(2, "read")), (32.0, 64.0, 2.0));
     let only = directory.run("bench io a.fio --section=two --output-format=csv --output=r.csv");
     assert_eq!(only.done(), "");
-    let csv = std::fs::read_to_string(directory.path("r.csv")).unwrap();
+    let csv = directory.text("r.csv");
     assert!(csv.contains("two") && !csv.contains("one"), "{csv}");
 }
 
@@ -158,7 +149,7 @@ fn files_of_the_run_are_removed_on_request() {
     directory.file("mine", vec![7; 8192]);
     directory.run("bench io --name=a --rw=write --size=64k --unlink=1 --name=b --filename=mine --size=8k --unlink=1").done();
     assert!(!directory.path("a.0.0").exists());
-    assert_eq!(std::fs::read(directory.path("mine")).unwrap(), vec![7; 8192]);
+    assert_eq!(directory.read("mine"), vec![7; 8192]);
 }
 
 #[test]
@@ -196,12 +187,12 @@ fn a_report_that_cannot_be_written_is_told_before_the_run() {
         let failed =
             directory.run(&format!("bench io --filename=data --rw=write {option} --force"));
         assert_eq!(failed.code, Some(3), "{option}: {}", failed.err);
-        assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20], "{option}");
+        assert_eq!(directory.read("data"), vec![1; 1 << 20], "{option}");
     }
     let refused = directory.run("bench io --filename=data --output=./data");
     assert_eq!(refused.code, Some(2));
     assert!(refused.err.contains("overwrite"), "{}", refused.err);
-    assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(directory.read("data"), vec![1; 1 << 20]);
 }
 
 #[test]
@@ -218,10 +209,7 @@ fn a_map_that_memory_cannot_hold_is_an_error() {
 fn stores_are_not_written_over() {
     let directory = Directory::new();
     directory.run("put s k v --log-device s.log").done();
-    let before = [
-        std::fs::read(directory.path("s")).unwrap(),
-        std::fs::read(directory.path("s.log")).unwrap(),
-    ];
+    let before = [directory.read("s"), directory.read("s.log")];
     // One remaining superblock is enough to recognize a store.
     patch(&directory.path("s"), |bytes| bytes[..4096].fill(0));
     let mut one_label = before.clone();
@@ -238,10 +226,7 @@ fn stores_are_not_written_over() {
     ] {
         let run = directory.run(&format!("bench io {words}"));
         run.failed(3, &["job w writes to s", "a qpair store is there", "--force"]);
-        let now = [
-            std::fs::read(directory.path("s")).unwrap(),
-            std::fs::read(directory.path("s.log")).unwrap(),
-        ];
+        let now = [directory.read("s"), directory.read("s.log")];
         assert!(now == one_label, "{words}");
         assert!(!directory.path("new").exists(), "{words}");
     }

@@ -3,24 +3,16 @@
 
 use serde_json::Value;
 
-use crate::harness::Directory;
+use crate::harness::{Directory, number};
 
 /// Returns the documents in an output.
 fn documents(text: &str) -> Vec<Value> {
     serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().unwrap()
 }
 
-fn number(json: &Value, path: &str) -> f64 {
-    let value = json.pointer(path).and_then(Value::as_f64);
-    value.unwrap_or_else(|| panic!("no number at {path}: {json}"))
-}
-
 /// Runs a job and returns its only document.
 fn json(directory: &Directory, words: &str) -> Value {
-    let out = directory.run(&format!("bench io --json --eta=never {words}")).done();
-    let mut all = documents(&out);
-    assert_eq!(all.len(), 1);
-    all.remove(0)
+    directory.json(&format!("bench io --json --eta=never {words}"))
 }
 
 /// Each state is a complete document with the results so far. The last one is the report.
@@ -52,7 +44,7 @@ fn states_are_documents_that_grow() {
     directory.file("report", "old");
     let out = directory.run(&format!("{words} --output=report --output-format=normal,csv")).done();
     assert_eq!(out, "");
-    let text = std::fs::read_to_string(directory.path("report")).unwrap();
+    let text = directory.text("report");
     assert!(text.starts_with("state after "), "{text}");
     let states = text.matches("the run goes on").count();
     assert!(states >= 2, "{text}");
@@ -95,7 +87,7 @@ fn atomic_writes_are_done_or_refused() {
         }
         run.failed(3, &["data has no atomic writes", "atomic_write_unit_max_bytes"]);
     }
-    assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![7; 1 << 20]);
+    assert_eq!(directory.read("data"), vec![7; 1 << 20]);
     directory
         .run(&format!("{on_file} --direct=0"))
         .failed(2, &["atomic writes bypass the page cache", "direct=1"]);
@@ -114,7 +106,7 @@ fn folders_of_logs_are_looked_at_before_the_run() {
         let run = format!("bench io --name=a --filename=data --rw=write {option}");
         let place = if option.contains("missing") { "missing/" } else { "data/" };
         directory.run(&run).failed(3, &[place, "writing"]);
-        assert_eq!(std::fs::read(directory.path("data")).unwrap(), vec![1; 1 << 20], "{option}");
+        assert_eq!(directory.read("data"), vec![1; 1 << 20], "{option}");
     }
 }
 
@@ -140,7 +132,7 @@ fn a_log_of_requests_is_replayed() {
         &directory,
         "--name=a --filename=data --size=256k --rw=randrw --bs=16k --write_iolog=log",
     );
-    let log = std::fs::read_to_string(directory.path("log")).unwrap();
+    let log = directory.text("log");
     assert!(log.starts_with("fio version 3 iolog\n"), "{log}");
     let logged = log.lines().filter(|line| line.contains(" read ") || line.contains(" write "));
     assert_eq!(logged.count(), 16);
@@ -149,7 +141,7 @@ fn a_log_of_requests_is_replayed() {
     for path in ["/jobs/0/read/total_ios", "/jobs/0/write/total_ios"] {
         assert_eq!(number(&first, path), number(&again, path));
     }
-    let again = std::fs::read_to_string(directory.path("again")).unwrap();
+    let again = directory.text("again");
     let what = |text: &str| -> Vec<String> {
         let words = |line: &str| line.split_once(' ').map(|(_, what)| what.to_owned());
         text.lines().skip(1).filter(|line| line.contains(" 16384")).filter_map(words).collect()
@@ -162,7 +154,7 @@ fn histograms_are_logged() {
     let directory = Directory::new();
     let words = "--name=a --filename=ram:size=1m --write_hist_log=h --log_hist_msec=1";
     json(&directory, words);
-    let log = std::fs::read_to_string(directory.path("h_clat_hist.1.log")).unwrap();
+    let log = directory.text("h_clat_hist.1.log");
     let counts = log.lines().flat_map(|line| line.split(", ").skip(3));
     assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 256);
 }
@@ -172,7 +164,7 @@ fn written(options: &str) -> Vec<u8> {
     let directory = Directory::new();
     let words = format!("--name=a --filename=data --size=256k --rw=write --bs=4k {options}");
     json(&directory, &words);
-    std::fs::read(directory.path("data")).unwrap()
+    directory.read("data")
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use serde_json::Value;
-
 use crate::harness::{Directory, patch};
 
 const MIB: u64 = 1 << 20;
@@ -19,10 +17,9 @@ fn slices_are_made_listed_and_deleted() {
     directory.file("image", [7; 4097]);
     directory.run("carve list disk").failed(1, &["no map of slices", "carve create"]);
     directory.run("carve create disk data --size 16MiB --offset 20MiB").done();
-    let out = directory.run("carve create disk root --from image --json").done();
-    let made: Value = serde_json::from_str(&out).unwrap();
+    let made = directory.json("carve create disk root --from image --json");
     assert_eq!((&made["name"], &made["offset_bytes"]), (&"root".into(), &MIB.into()));
-    let bytes = fs::read(directory.path("disk")).unwrap();
+    let bytes = directory.read("disk");
     assert!(
         bytes[MIB as usize..][..4097].iter().all(|byte| *byte == 7)
             && bytes[(MIB + 4097) as usize] == 0
@@ -37,9 +34,8 @@ fn slices_are_made_listed_and_deleted() {
         let run = directory.run(&format!("carve create disk {words}"));
         assert!(run.code != Some(0) && run.err.contains(said), "{words}: {}", run.err);
     }
-    let out = directory.run("carve list disk --json").done();
-    let list: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(list["slices"].as_array().unwrap().len(), 2, "{out}");
+    let list = directory.json("carve list disk --json");
+    assert_eq!(list["slices"].as_array().unwrap().len(), 2, "{list}");
     assert_eq!(list["slices"][1]["offset_bytes"], 20 * MIB);
     assert_eq!(
         list["free"][1],
@@ -59,7 +55,7 @@ fn what_is_there_takes_a_word() {
     directory
         .run("carve create disk a --size 1MiB")
         .failed(3, &["byte 1080 is not zero", "--force"]);
-    assert_eq!(fs::read(directory.path("disk")).unwrap()[..1080], [0; 1080]);
+    assert_eq!(directory.read("disk")[..1080], [0; 1080]);
     directory.run("carve create disk a --size 1MiB --force").done();
     directory.run("carve check disk").done();
 }

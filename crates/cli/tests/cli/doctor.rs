@@ -29,12 +29,11 @@ fn the_machine() {
 fn json_is_complete() {
     let directory = Directory::new();
     directory.file("data", vec![7; 64 << 10]);
-    let out = directory.run("doctor data . --json").done();
-    let value: Value = serde_json::from_str(&out).unwrap();
-    assert!(value["machine"]["kernel"].is_string(), "{out}");
+    let value = directory.json("doctor data . --json");
+    assert!(value["machine"]["kernel"].is_string(), "{value}");
     assert_eq!(value["devices"][0]["path"], "data");
     assert_eq!(value["devices"][0]["size_bytes"], 64 << 10);
-    assert!(value["devices"][0]["mount"]["file_system"].is_string(), "{out}");
+    assert!(value["devices"][0]["mount"]["file_system"].is_string(), "{value}");
     assert_eq!(value["devices"][0]["mount"], value["devices"][1]["mount"]);
     assert_eq!(value["devices"][1]["kind"], "directory");
     let modes = |at: usize| -> Vec<&str> {
@@ -54,7 +53,7 @@ fn json_is_complete() {
     let posix = &value["interfaces"][0]["modes"][0];
     assert_eq!(posix["outcome"], "works", "{posix}");
     let findings = value["findings"].as_array().unwrap();
-    assert!(findings.iter().any(|finding| finding["subject"] == "file system"), "{out}");
+    assert!(findings.iter().any(|finding| finding["subject"] == "file system"), "{value}");
     for finding in findings {
         assert!(
             ["info", "good", "hint", "problem"].contains(&finding["severity"].as_str().unwrap())

@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use crate::harness::Directory;
+use crate::harness::{Directory, interrupted};
 
 const SMALL: &str = "floor --user softnvme:size=16MiB,mdts=6 --seconds 0.02 --repeat 2";
 
@@ -24,7 +22,7 @@ fn the_ways_are_compared_and_percentages_have_bases() {
         assert!(text.contains(word), "no \"{word}\" in: {text}");
     }
     assert!(!text.contains("write"), "{text}");
-    let html = std::fs::read_to_string(directory.path("floor.html")).unwrap();
+    let html = directory.text("floor.html");
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg role=\"img\""));
 }
 
@@ -33,7 +31,7 @@ fn json_has_counts() {
     let words = "--rw randwrite --allow-writes --iodepth 8 --numjobs 2 --json";
     let run = Directory::new().run(&format!("{SMALL} {words}"));
     assert!(run.err.contains("destroyed"), "{}", run.err);
-    let report: Value = serde_json::from_str(&run.done()).unwrap();
+    let report = run.json();
     assert_eq!(report["format"], "qpair-floor");
     let point = &report["points"][0];
     assert_eq!(
@@ -55,7 +53,7 @@ fn json_has_counts() {
 #[test]
 fn papers_settings_by_name() {
     let words = "floor --user softnvme:size=64MiB --paper table2 --seconds 0.02 --repeat 1 --json";
-    let report: Value = serde_json::from_str(&Directory::new().run(words).done()).unwrap();
+    let report = Directory::new().json(words);
     let points = report["points"].as_array().unwrap();
     let loads: Vec<(u64, u64, u64)> = points
         .iter()
@@ -93,16 +91,10 @@ fn wrong_use_is_told_before_anything_is_measured() {
 fn an_interrupt_keeps_whole_rounds() {
     let directory = Directory::new();
     let words = "floor --user softnvme:size=16MiB --rw randread --iodepth 1 --seconds 0.05 --repeat 10000 --out f.html";
-    let mut command = directory.command(words);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let child = command.spawn().unwrap();
-    let (pid, begun) = (child.id().to_string(), Instant::now());
+    let (child, begun) = (directory.spawn(words), Instant::now());
     std::thread::sleep(Duration::from_secs(1));
-    let killed = std::process::Command::new("kill").args(["-INT", &pid]).status();
-    assert!(killed.unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = interrupted(child);
     assert!(begun.elapsed() < Duration::from_secs(60), "it ran on");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("stack") && directory.path("f.html").exists(), "{text}");
+    assert!(run.out.contains("stack") && directory.path("f.html").exists(), "{}", run.out);
+    run.failed(130, &[]);
 }

@@ -5,12 +5,11 @@ use std::process::Command;
 
 use crate::harness::{Directory, interrupted};
 
-/// Runs the command in a shell with a limit. Returns its exit code and its error output.
-fn limited(directory: &Directory, limit: &str, words: &str) -> (Option<i32>, String) {
-    let script = format!("{limit}; exec timeout -k 1 120 {} {words}", env!("CARGO_BIN_EXE_qpair"));
-    let mut shell = Command::new("sh");
-    let output = shell.current_dir(directory.path("")).args(["-c", &script]).output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+/// Huge pages that are reserved, and that no one has.
+fn free_huge_pages() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    free.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// A regression: the signal SIGXFSZ ended the process without an error message.
@@ -22,31 +21,25 @@ fn a_file_that_may_not_grow_is_an_error() {
     // 4 MiB, in blocks of 512 bytes.
     for io in ["posix", "libaio", "io_uring"] {
         let load = format!("load {io}.store in.tsv --interface {io} --buffered");
-        let (code, said) = limited(&directory, "ulimit -f 8192", &load);
-        if code == Some(3) && !said.contains("File too large") {
-            eprintln!("skipped {io}: {said}");
+        let run = directory.shell("ulimit -f 8192", &load);
+        if run.code == Some(3) && !run.err.contains("File too large") {
+            eprintln!("skipped {io}: {}", run.err);
             continue;
         }
-        assert_eq!(code, Some(3), "{io}: {said}");
-        assert!(said.contains("records are in the store"), "{io}: {said}");
+        run.failed(3, &["records are in the store"]);
         assert!(directory.run(&format!("check {io}.store")).done().contains("no damage found"));
     }
     let write = "bench io --name=w --filename=f --rw=write --size=8m";
-    let (code, said) = limited(&directory, "ulimit -f 8192", write);
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("File too large"), "{said}");
-    let (code, said) = limited(&directory, "ulimit -f 1", "scan posix.store >scanned");
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("writing to standard output: File too large"), "{said}");
+    directory.shell("ulimit -f 8192", write).failed(3, &["File too large"]);
+    let scan = directory.shell("ulimit -f 1", "scan posix.store >scanned");
+    scan.failed(3, &["writing to standard output: File too large"]);
 }
 
 /// Reserved huge pages are used only by a job that requests them, for all of its memory.
 #[test]
 fn reserved_huge_pages_are_taken_when_asked_for() {
     let directory = Directory::new();
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
-    let free: u64 = free.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
+    let free = free_huge_pages();
     let job = "bench io --name=h --filename=null:size=1g --rw=randread --bs=2m --number_ios=9 --ioengine=posix";
     let wanted = (free + 1).max(2);
     let all = directory.run(&format!("{job} --mem=mmaphuge --iodepth={wanted}"));
@@ -70,10 +63,8 @@ fn a_store_takes_reserved_huge_pages_only_when_asked() {
     assert!(
         directory.run("stat s --json").done().contains("\"memory_pages\":\"transparent_huge\"")
     );
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let free = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
-    let free: u64 = free.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
-    let asked = directory.run(&format!("stat s --huge-pages --memory {}MiB", 2 * (free + 8)));
+    let more = 2 * (free_huge_pages() + 8);
+    let asked = directory.run(&format!("stat s --huge-pages --memory {more}MiB"));
     asked.failed(3, &["reserved huge pages", "vm.nr_hugepages"]);
     let doctor = directory.run("doctor");
     assert!(doctor.out.contains("memory of a store"), "{}", doctor.out);
@@ -124,14 +115,12 @@ fn a_load_fits_into_a_small_control_group() {
     let enter = format!("echo $$ >{}", group.0.join("cgroup.procs").display());
     // Do not use the page cache: version 1 control groups kill processes for pages that are not
     // written back yet.
-    let (code, said) = limited(&directory, &enter, "load s in.tsv");
-    assert_eq!(code, Some(0), "{said}");
-    assert!(!said.contains("warning"), "{said}");
-    let (_, said) = limited(&directory, &enter, "get s 000007 --memory 100MiB");
+    let load = directory.shell(&enter, "load s in.tsv");
+    assert!(!load.err.contains("warning"), "{}", load.err);
+    load.done();
+    let said = directory.shell(&enter, "get s 000007 --memory 100MiB").err;
     assert!(said.contains("warning") && said.contains("control group"), "{said}");
-    let (code, said) = limited(&directory, &enter, "doctor --json >doctor.json");
-    assert_eq!(code, Some(0), "{said}");
-    let doctor = std::fs::read_to_string(directory.path("doctor.json")).unwrap();
+    let doctor = directory.shell(&enter, "doctor --json").done();
     assert!(doctor.contains(&format!("\"limit_bytes\":{}", 64 << 20)), "{doctor}");
     assert!(directory.run("check s").done().contains("no damage found"));
 }
@@ -150,8 +139,7 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
     for target in ["copy", "stripe:a+b"] {
         let backup = format!("backup s {target} --force");
         let limit = if target == "copy" { "ulimit -f 16384" } else { "ulimit -f 8192" };
-        let (code, said) = limited(&directory, limit, &backup);
-        assert_eq!(code, Some(3), "{said}");
+        directory.shell(limit, &backup).failed(3, &[]);
         assert_eq!(directory.run(&format!("scan {target} --count")).done(), "1\n");
         assert!(directory.run(&format!("check {target}")).done().contains("no damage found"));
         let names: Vec<_> = std::fs::read_dir(directory.path("")).unwrap().flatten().collect();
@@ -178,8 +166,7 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
 fn defaults_fit_into_few_addresses() {
     let directory = Directory::new();
     directory.file("in.tsv", "a\t1\nb\t2\n");
-    let (code, said) = limited(&directory, "ulimit -v 450000", "load s in.tsv");
-    assert_eq!(code, Some(0), "{said}");
+    directory.shell("ulimit -v 450000", "load s in.tsv").done();
 }
 
 /// A file on a loop device, which is detached on drop.
@@ -257,9 +244,7 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
     // Some backups end before the signal arrives.
     for _ in 0..50 {
         directory.run(&backup).done();
-        let mut command = directory.command(&backup);
-        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = directory.spawn(&backup);
         let is_erased = || {
             let mut first = [1; 8];
             let file = File::open(&device.0).unwrap();
@@ -268,14 +253,11 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
         while !is_erased() && child.try_wait().unwrap().is_none() {
             std::thread::yield_now();
         }
-        let output = interrupted(child);
-        let err = String::from_utf8_lossy(&output.stderr);
-        if output.status.code() == Some(130) {
-            for said in
-                ["interrupted", "has no store", "the old backup", "is gone", "run the backup again"]
-            {
-                assert!(err.contains(said), "{err}");
-            }
+        let run = interrupted(child);
+        if run.code == Some(130) {
+            let said = ["interrupted", "has no store", "the old backup", "is gone"];
+            assert!(run.err.contains("run the backup again"), "{}", run.err);
+            run.failed(130, &said);
             directory.run(&backup).done();
             return;
         }

@@ -1,6 +1,6 @@
 //! `qpair load`.
 
-use crate::harness::Directory;
+use crate::harness::{Directory, Run};
 
 #[test]
 fn tab_separated() {
@@ -171,9 +171,8 @@ fn a_doubled_name_in_a_header_is_asked_about() {
 fn an_empty_key_is_taken_if_asked_for() {
     let directory = Directory::new();
     let mut put = directory.command("put s");
-    let refused = put.args(["", "v"]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("the key is empty (--empty-key"));
+    let refused = Run::from_output(put.args(["", "v"]).output().unwrap());
+    refused.failed(2, &["the key is empty (--empty-key"]);
     assert!(!directory.path("s").exists());
     directory
         .run_on("\tv\n", "load s - --format tsv --value 2")
@@ -233,15 +232,8 @@ fn a_load_with_little_memory_to_map_ends_with_an_error() {
     }
     directory.file("in.tsv", records);
     for limit_kib in [310_000, 330_000, 360_000, 400_000, 440_000] {
-        let command = format!(
-            "ulimit -v {limit_kib}; exec timeout -k 1 60 {} load s{limit_kib} --format tsv in.tsv",
-            env!("CARGO_BIN_EXE_qpair")
-        );
-        let mut shell = std::process::Command::new("sh");
-        shell.current_dir(directory.path("")).args(["-c", &command]);
-        let output = shell.output().unwrap();
-        let code = output.status.code();
-        let err = String::from_utf8_lossy(&output.stderr);
+        let load = format!("load s{limit_kib} --format tsv in.tsv");
+        let Run { code, err, .. } = directory.shell(&format!("ulimit -v {limit_kib}"), &load);
         // Exit code 3: the machine does not support this.
         assert!(matches!(code, Some(0 | 3)), "{limit_kib} KiB: {code:?}: {err}");
         assert!(code == Some(0) || err.contains("error: "), "{err}");

@@ -1,27 +1,11 @@
 //! `--log-device`: a store with its log on a separate device.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use crate::harness::Directory;
-
-/// The size in bytes of the superblocks at the start of a store, and of a log device.
-const LABEL_BYTES: usize = 64 << 10;
-
-fn holds(path: &Path, text: &[u8]) -> bool {
-    std::fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|window| window == text))
-}
-
-fn lines() -> String {
-    (0..20_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect()
-}
+use crate::harness::{Directory, LABEL_BYTES, crash, holds, records};
 
 #[test]
 fn a_store_with_a_log_device() {
     let directory = Directory::new();
-    directory.run_on(lines(), "load s - --format tsv --log-device s.log").done();
+    directory.run_on(records(20_000), "load s - --format tsv --log-device s.log").done();
     assert!(holds(&directory.path("s.log"), b"qlgc") && !holds(&directory.path("s"), b"qlgc"));
     // The store was closed, so reading needs no log.
     assert_eq!(directory.run("scan s --count").done(), "20000\n");
@@ -39,7 +23,7 @@ fn a_store_with_a_log_device() {
     directory.run("backup s copy --log-device s.log").done();
     directory.run("put copy a 1").done();
     // Refuse the log device of another store, or a file with other content.
-    directory.run_on(lines(), "load t - --format tsv --log-device t.log").done();
+    directory.run_on(records(20_000), "load t - --format tsv --log-device t.log").done();
     directory.run("put s a 1 --log-device t.log").failed(3, &["of another store"]);
     directory.run("put s a 1 --log-device copy").failed(3, &["is a member of a store"]);
     directory.run("put s a 1 --log-device s").failed(2, &["a member of the store and as its log"]);
@@ -65,27 +49,11 @@ fn a_log_device_that_is_too_small() {
     assert!(!directory.path("s").exists());
 }
 
-/// Kills a load and leaves its store with commits in the log.
-fn crashed(directory: &Directory) {
-    let words = "load s - --format tsv --memory 1MiB --workers 1 --log-device s.log";
-    let mut command = directory.command(words);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    // The process is killed while its input is open, so that it cannot close the store.
-    child.stdin.as_mut().unwrap().write_all(lines().as_bytes()).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds(&directory.path("s.log"), b"key 15000") && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(holds(&directory.path("s.log"), b"key 15000"));
-}
-
 #[test]
 fn a_crashed_store_needs_its_log_device() {
     let directory = Directory::new();
-    crashed(&directory);
+    let has_some = || holds(&directory.path("s.log"), b"key 15000");
+    assert!(crash(&directory, "--log-device s.log", &records(20_000), has_some));
     for words in ["get s key", "put s a 1", "put s a 1 --log-device none", "log s"] {
         directory.run(words).failed(3, &["s.log", "--log-device"]);
     }

@@ -50,12 +50,9 @@ fn a_store_where_zeros_are_written() {
     assert_eq!(directory.run("get m/s 00002999").done().len(), 1009);
     let stat = directory.run("stat m/s").done();
     assert!(stat.contains("growth       by writing zeros"), "{stat}");
-    let json = |words: &str| -> serde_json::Value {
-        serde_json::from_str(&directory.run(words).done()).unwrap()
-    };
-    assert_eq!(json("stat m/s --json")["growth"], "zeroed");
+    assert_eq!(directory.json("stat m/s --json")["growth"], "zeroed");
     directory.run("put s a 1").done();
-    assert_eq!(json("stat s --json")["growth"], "reserved");
+    assert_eq!(directory.json("stat s --json")["growth"], "reserved");
     assert!(!directory.run("stat s").done().contains("growth"));
     directory.run("backup m/s m/b").done();
     directory.run("check m/b").done();

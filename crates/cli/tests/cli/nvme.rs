@@ -7,8 +7,7 @@ use crate::harness::Directory;
 #[test]
 fn lists_what_there_is() {
     let directory = Directory::new();
-    let out = directory.run("nvme list --json").done();
-    let all: Value = serde_json::from_str(&out).unwrap();
+    let all = directory.json("nvme list --json");
     let all = all.as_array().unwrap();
     let text = directory.run("nvme list").done();
     if all.is_empty() {
@@ -16,7 +15,7 @@ fn lists_what_there_is() {
     }
     for function in all {
         assert!(text.contains(function["address"].as_str().unwrap()), "{text}");
-        assert!(function["class"].as_str().unwrap().starts_with("0108"), "{out}");
+        assert!(function["class"].as_str().unwrap().starts_with("0108"), "{function}");
     }
 }
 
@@ -48,19 +47,17 @@ fn a_soft_drive_says_what_it_is() {
     let drive = "softnvme:size=1MiB+2MiB,block=512+4096,serial=abc";
     let text = directory.run(&format!("nvme identify {drive}")).done();
     for word in
-        ["in-process", "serial      abc", "namespace 2: 2.0 MiB, blocks of 4096 bytes", "mapped"]
+        ["in-process", "serial      abc", "namespace 2: 2.00 MiB, blocks of 4096 bytes", "mapped"]
     {
         assert!(text.contains(word), "no \"{word}\" in: {text}");
     }
-    let out = directory.run(&format!("nvme identify {drive} --json")).done();
-    let said: Value = serde_json::from_str(&out).unwrap();
+    let said = directory.json(&format!("nvme identify {drive} --json"));
     assert_eq!(said["serial"], "abc");
     assert_eq!(said["namespaces"][1]["logical_block_bytes"], 4096);
     assert_eq!(said["namespaces"][1]["unusable"], Value::Null);
     let text = directory.run(&format!("nvme format-check {drive}")).done();
     assert!(text.contains("namespace 2: has format 0, which can be used"), "{text}");
-    let out = directory.run(&format!("nvme format-check {drive} --json")).done();
-    let said: Value = serde_json::from_str(&out).unwrap();
+    let said = directory.json(&format!("nvme format-check {drive} --json"));
     assert_eq!(said[1]["formats"][0]["data_bytes"], 4096);
 }
 

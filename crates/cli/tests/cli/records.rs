@@ -1,9 +1,8 @@
 //! Single records, scans, and the reports about a store.
 
 use std::io::Read;
-use std::process::Stdio;
 
-use crate::harness::Directory;
+use crate::harness::{Directory, Run, records};
 
 fn letters() -> Directory {
     let directory = Directory::new();
@@ -41,10 +40,8 @@ fn put_get_delete() {
 fn every_record_is_only_deleted_if_that_is_meant() {
     let directory = letters();
     for all in [&["--prefix", ""][..], &["--from", ""], &["--prefix", "", "--key-hex"]] {
-        let run = directory.command("delete s").args(all).output().unwrap();
-        let err = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.code(), Some(2), "{all:?}: {err}");
-        assert!(err.contains("every key") && err.contains("--force"), "{err}");
+        let output = directory.command("delete s").args(all).output().unwrap();
+        Run::from_output(output).failed(2, &["every key", "--force"]);
     }
     assert_eq!(directory.run("scan s --count").done(), "5\n");
     let ranges =
@@ -104,10 +101,8 @@ fn scans_escape_what_would_break_a_line() {
 #[test]
 fn a_scan_into_a_closed_pipe_ends_quietly() {
     let directory = Directory::new();
-    let input: String = (0..50_000).map(|i| format!("key number {i}\tvalue\n")).collect();
-    directory.run_on(input, "load s - --format tsv").done();
-    let mut command = directory.command("scan s");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    directory.run_on(records(50_000), "load s - --format tsv").done();
+    let mut child = directory.spawn("scan s");
     let mut first = [0; 10];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -1,16 +1,13 @@
 //! `qpair scsi`, and the workload tool on a disk behind an emulated controller.
 
-use serde_json::Value;
-
 use crate::harness::Directory;
 
 #[test]
 fn disks_are_listed_and_say_what_they_are() {
     let directory = Directory::new();
     let host = "soft:disks=2,size=64MiB,block=4096,serial=T1";
-    let out = directory.run(&format!("scsi list {host} --json")).done();
-    let all: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(all.as_array().unwrap().len(), 2, "{out}");
+    let all = directory.json(&format!("scsi list {host} --json"));
+    assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
     assert_eq!(all[1]["device"], format!("scsi:{host}/1"));
     assert_eq!(all[1]["size_bytes"], 64 << 20);
     assert_ne!(all[0]["name"], all[1]["name"]);
@@ -18,7 +15,7 @@ fn disks_are_listed_and_say_what_they_are() {
     assert!(text.contains("QPAIR") && text.lines().count() == 2, "{text}");
     let name = all[1]["name"].as_str().unwrap();
     let text = directory.run(&format!("scsi info scsi:{host}/{name}")).done();
-    assert!(text.contains(name) && text.contains("4.0 KiB logical"), "{text}");
+    assert!(text.contains(name) && text.contains("4.00 KiB logical"), "{text}");
     for (options, words) in [
         ("", "takes no write"),
         (",cache=on", "from a reset by its timestamp"),

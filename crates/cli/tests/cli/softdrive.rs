@@ -1,52 +1,24 @@
 //! `qpair softdrive` as a separate process, with this program's driver.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::Directory;
+use crate::harness::{Directory, Server};
 
-/// A served drive. The process is killed on drop.
-struct Drive {
-    child: Child,
-    says: BufReader<ChildStdout>,
+fn start(directory: &Directory, words: &str) -> Server {
+    let mut drive = Server::start(directory.command(&format!("softdrive --json {words}")));
+    assert_eq!(drive.next()["event"], "serving");
+    drive
 }
 
-impl Drive {
-    fn start(directory: &Directory, words: &str) -> Self {
-        let mut command = directory.command(&format!("softdrive --json {words}"));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let says = BufReader::new(child.stdout.take().unwrap());
-        let mut drive = Self { child, says };
-        assert_eq!(drive.next()["event"], "serving");
-        drive
-    }
-
-    fn next(&mut self) -> Value {
-        let mut line = String::new();
-        self.says.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no event: {line:?}"))
-    }
-
-    /// Interrupts the process and returns its last output.
-    fn end(mut self) -> Value {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        let mut last = self.next();
-        while last["event"] != "end" {
-            last = self.next();
-        }
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        last
-    }
-}
-
-impl Drop for Drive {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Interrupts the process and returns its last output.
+fn end(mut drive: Server) -> Value {
+    drive.signal(Signal::INT);
+    let last = drive.event("end");
+    assert_eq!(drive.code(), Some(0));
+    last
 }
 
 const VERIFIED: &str = "bench io --rw randwrite --size 4m --iodepth 8 --verify crc32c";
@@ -54,42 +26,41 @@ const VERIFIED: &str = "bench io --rw randwrite --size 4m --iodepth 8 --verify c
 #[test]
 fn drives_for_this_program() {
     let directory = Directory::new();
-    let drive =
-        Drive::start(&directory, "--socket s --size 8MiB --size 8MiB --block 512 --block 4096");
+    let drive = start(&directory, "--socket s --size 8MiB --size 8MiB --block 512 --block 4096");
     for namespace in ["/ns1", "/ns2"] {
         let path = directory.path("s");
         directory
             .run(&format!("{VERIFIED} --filename nvme:vfio-user:{}{namespace}", path.display()))
             .done();
     }
-    let last = drive.end();
+    let last = end(drive);
     assert_eq!(last["trapped_doorbells"], 0, "{last}");
     assert_eq!(last["clients"], 2, "{last}");
     assert!(!directory.path("s").exists());
 
-    let drive = Drive::start(&directory, "--socket s --size 8MiB --trap-doorbells");
+    let drive = start(&directory, "--socket s --size 8MiB --trap-doorbells");
     let path = directory.path("s");
     let run = directory.run(&format!(
         "{VERIFIED} --numjobs 2 --filename nvme:vfio-user:{}/ns1 --output-format json",
         path.display()
     ));
     assert_eq!(run.err.matches("its doorbells cannot be mapped").count(), 1, "{}", run.err);
-    let report: Value = serde_json::from_str(&run.done()).unwrap();
+    let report = run.json();
     assert_eq!(report["jobs"][0]["qpair"]["resets"], 0);
     assert_eq!(report["jobs"][0]["qpair"]["timeouts_polled"], 0);
-    assert!(drive.end()["trapped_doorbells"].as_u64().unwrap() > 100);
+    assert!(end(drive)["trapped_doorbells"].as_u64().unwrap() > 100);
 }
 
 #[test]
 fn sockets_that_are_taken_or_left() {
     let directory = Directory::new();
-    let mut drive = Drive::start(&directory, "--socket s --null");
+    let mut drive = start(&directory, "--socket s --null");
     let run = directory.run("softdrive --socket s --null");
     run.failed(3, &["somebody serves at", "hint: end that one"]);
     drive.child.kill().unwrap();
     drive.child.wait().unwrap();
     assert!(directory.path("s").exists(), "nobody was there to remove it");
-    Drive::start(&directory, "--socket s --null").end();
+    end(start(&directory, "--socket s --null"));
     directory.file("f", "text");
     directory.run("softdrive --socket f --null").failed(3, &["is no socket"]);
     directory.run("softdrive --socket no/where").failed(3, &["make the folder"]);
@@ -101,13 +72,13 @@ fn sockets_that_are_taken_or_left() {
 fn several_drives() {
     let directory = Directory::new();
     std::fs::create_dir(directory.path("d")).unwrap();
-    let drives = Drive::start(&directory, "--socket d --drives 2 --null");
+    let drives = start(&directory, "--socket d --drives 2 --null");
     assert!(directory.path("d/1/cntrl").exists() && directory.path("d/2/cntrl").exists());
-    drives.end();
+    end(drives);
     assert_eq!(std::fs::read_dir(directory.path("d")).unwrap().count(), 0, "nothing is left");
-    let drives = Drive::start(&directory, "--socket s --drives 2 --null");
+    let drives = start(&directory, "--socket s --drives 2 --null");
     assert!(directory.path("s.1").exists() && directory.path("s.2").exists());
-    drives.end();
+    end(drives);
 }
 
 #[test]
@@ -120,7 +91,7 @@ fn a_driver_s_full_interrupt_stops_no_drive_and_no_end() {
     use rustix::event::{EventfdFlags, eventfd};
 
     let directory = Directory::new();
-    let drive = Drive::start(&directory, "--socket s --size 1MiB");
+    let drive = start(&directory, "--socket s --size 1MiB");
     let client = qpair_vfio_user::Client::connect(&directory.path("s"), &Default::default());
     let client = Arc::new(client.unwrap());
     // A write to it would block.
@@ -129,7 +100,7 @@ fn a_driver_s_full_interrupt_stops_no_drive_and_no_end() {
     client.set_irq(0, Some(full.as_fd())).unwrap();
     // The admin queue signals vector 0 for each command.
     let controller = Controller::open(client, ControllerOptions::default()).unwrap();
-    let last = drive.end();
+    let last = end(drive);
     assert!(last["undelivered_interrupts"].as_u64().unwrap() > 0, "{last}");
     drop(controller);
 }
@@ -139,13 +110,11 @@ fn ctrl_c_ends_the_wait_for_a_silent_device() {
     use std::io::Read;
     use std::os::unix::net::UnixListener;
 
-    use rustix::process::{Pid, Signal, kill_process};
-
     let directory = Directory::new();
     // Accepts connections, and never sends a byte.
     let silent = UnixListener::bind(directory.path("silent")).unwrap();
     // The drive completes no I/O command.
-    let drive = Drive::start(&directory, "--socket mute --size 8MiB --fault timeout_rate=1");
+    let drive = start(&directory, "--socket mute --size 8MiB --fault timeout_rate=1");
     let job = "bench io --rw randread --size 4m --time_based --runtime 3600 --filename nvme:";
     let interrupt = |name: &str, is_under_way: &mut dyn FnMut()| {
         let path = directory.path(name);
@@ -169,5 +138,5 @@ fn ctrl_c_ends_the_wait_for_a_silent_device() {
     let mut drive = drive;
     let (code, said) = interrupt("mute", &mut || assert_eq!(drive.next()["event"], "here"));
     assert_eq!(code, Some(130), "{said}");
-    drive.end();
+    end(drive);
 }

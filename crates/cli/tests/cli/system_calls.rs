@@ -58,7 +58,7 @@ fn channels_count_the_calls_they_make() {
         }
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let ours = json.pointer("/jobs/0/qpair/cost/system_calls").unwrap().as_u64().unwrap();
-        let summary = std::fs::read_to_string(directory.path("calls")).unwrap();
+        let summary = directory.text("calls");
         let seen = counted_by_strace(&summary);
         assert!(ours >= 100, "{mode} at depth {depth}: {ours} calls for 1024 reads");
         assert!(

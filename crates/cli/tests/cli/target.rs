@@ -2,49 +2,17 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::Directory;
+use crate::harness::{Directory, Server};
 
-struct Target {
-    child: Child,
-    says: BufReader<ChildStdout>,
-}
-
-impl Target {
-    fn start(directory: &Directory, words: &str) -> Self {
-        let mut command = directory.command(&format!("target --json {words}"));
-        command.env("NOTIFY_SOCKET", directory.path("notify")).env("WATCHDOG_USEC", "200000");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let says = BufReader::new(child.stdout.take().unwrap());
-        Self { child, says }
-    }
-
-    /// Waits for the next event of a kind.
-    fn event(&mut self, kind: &str) -> Value {
-        loop {
-            let mut line = String::new();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "no {kind}");
-            let event: Value = serde_json::from_str(&line).unwrap();
-            if event["event"] == kind {
-                return event;
-            }
-        }
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(directory: &Directory, words: &str) -> Server {
+    let mut command = directory.command(&format!("target --json {words}"));
+    command.env("NOTIFY_SOCKET", directory.path("notify")).env("WATCHDOG_USEC", "200000");
+    Server::start(command)
 }
 
 /// Returns the target's next message to systemd that is not a watchdog message.
@@ -84,11 +52,10 @@ block_size = 512
 
 #[test]
 fn a_service() {
-    use rustix::process::Signal;
     let directory = Directory::new();
     let notify = UnixDatagram::bind(directory.path("notify")).unwrap();
     directory.file("t.toml", DISK);
-    let mut target = Target::start(&directory, "--config t.toml");
+    let mut target = start(&directory, "--config t.toml");
     assert_eq!(target.event("serving")["disks"][0]["name"], "M");
     assert!(told(&notify).starts_with("READY=1\n"));
     let saved = || directory.run("rpc --socket d/rpc save_config --toml").done();
@@ -149,8 +116,7 @@ fn a_service() {
         .failed(1, &["Device or resource busy", "-32602"]);
     let looked = directory.run("top --target d/metrics --once").done();
     assert!(looked.contains("worker 0:") && looked.contains("yes"), "{looked}");
-    let json = directory.run("top --target d/metrics --once --json").done();
-    let json: Value = serde_json::from_str(&json).unwrap();
+    let json = directory.json("top --target d/metrics --once --json");
     assert_eq!(json["qpair_disk_size_bytes"]["export=\"m\",disk=\"M\""], 1_048_576.0);
     directory.run("rpc --socket d/rpc vhost_delete_controller ctrlr=m force=true").done();
     drop(guest);
@@ -163,7 +129,7 @@ fn a_service() {
         rest += &line.unwrap();
     }
     assert!(rest.contains("a front end has m") && !rest.contains("LOUD"), "{rest}");
-    assert_eq!(target.child.wait().unwrap().code(), Some(0));
+    assert_eq!(target.code(), Some(0));
     assert_eq!(told(&notify), "STOPPING=1");
 }
 
@@ -175,7 +141,7 @@ fn a_driver_s_crate_can_be_turned_up_alone() {
     let drive = "softnvme:size=16MiB,fatal_after=100";
     let words =
         format!("--folder d --disk d={drive} --log error,qpair_nvme=debug --metrics d/metrics");
-    let mut target = Target::start(&directory, &words);
+    let mut target = start(&directory, &words);
     target.event("serving");
     // Requests in flight when the drive stopped fail.
     let _ = directory.run("bench io --name=f --filename=vhost-user:d/d.sock --rw=randread --bs=4k --iodepth=8 --size=4m");
@@ -189,7 +155,7 @@ fn a_driver_s_crate_can_be_turned_up_alone() {
     let looked = directory.run("top --target d/metrics --once").done();
     assert!(looked.contains("d: resets of the device since the start: 1"), "{looked}");
     assert!(looked.contains("requests that it did not answer in time"), "{looked}");
-    target.signal(rustix::process::Signal::INT);
+    target.signal(Signal::INT);
     for line in (&mut target.says).lines() {
         let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
         assert!(event["crate"].is_null() || event["crate"] == "qpair_nvme", "{event}");
@@ -198,17 +164,16 @@ fn a_driver_s_crate_can_be_turned_up_alone() {
             assert!(event["timeouts"].as_u64() > Some(0), "{event}");
         }
     }
-    assert_eq!(target.child.wait().unwrap().code(), Some(0));
+    assert_eq!(target.code(), Some(0));
 }
 
 #[test]
 fn a_front_end_that_makes_no_sense_is_told_of() {
     let directory = Directory::new();
     let mut command = directory.command("target --folder d --disk d=ram:size=1MiB");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut tells = BufReader::new(child.stderr.take().unwrap()).lines();
-    let says = BufReader::new(child.stdout.take().unwrap());
-    let mut target = Target { child, says };
+    command.stderr(Stdio::piped());
+    let mut target = Server::start(command);
+    let mut tells = BufReader::new(target.child.stderr.take().unwrap()).lines();
     assert!((&mut target.says).lines().any(|line| line.unwrap().starts_with("Ctrl-C")));
     let mut guest = UnixStream::connect(directory.path("d/d.sock")).unwrap();
     // A header: request 99, version 1, no payload.
@@ -228,7 +193,7 @@ fn a_front_end_that_makes_no_sense_is_told_of() {
 fn a_guest_cannot_flood_the_log() {
     let directory = Directory::new();
     let mut target =
-        Target::start(&directory, "--folder d --disk bad=ram:size=1MiB --disk good=ram:size=1MiB");
+        start(&directory, "--folder d --disk bad=ram:size=1MiB --disk good=ram:size=1MiB");
     target.event("serving");
     const TIMES: u64 = 200;
     for _ in 0..TIMES {
@@ -240,14 +205,12 @@ fn a_guest_cannot_flood_the_log() {
     let good = UnixStream::connect(directory.path("d/good.sock")).unwrap();
     let mut events = Vec::new();
     while events.last().is_none_or(|event: &Value| event["disk"] != "good") {
-        let mut line = String::new();
-        assert!(target.says.read_line(&mut line).unwrap() > 0, "no guest of the other disk");
-        events.push(serde_json::from_str(&line).unwrap());
+        events.push(target.next());
     }
-    target.signal(rustix::process::Signal::INT);
+    target.signal(Signal::INT);
     events.extend((&mut target.says).lines().map(|it| serde_json::from_str(&it.unwrap()).unwrap()));
     drop(good);
-    assert_eq!(target.child.wait().unwrap().code(), Some(0));
+    assert_eq!(target.code(), Some(0));
     let is_of = |event: &&Value| event["event"] == "connected" && event["disk"] == "bad";
     let logged = events.iter().filter(is_of).count() as u64;
     let told = |event: &Value| {

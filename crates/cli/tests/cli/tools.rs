@@ -1,22 +1,19 @@
 //! Backup, repair, the log, and removing many records, from the command line.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use qpair::Options;
 use serde_json::Value;
 
-use crate::harness::{Directory, patch};
-
-/// The size in bytes of the part of a store before its pages.
-const LABEL_BYTES: usize = 64 << 10;
+use crate::harness::{
+    Directory, LABEL_BYTES, crash, holds, patch, records, wait_until, waiting_load,
+};
 
 fn filled() -> Directory {
     let directory = Directory::new();
-    let input: String = (0..3000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
-    directory.run_on(input, "load s - --format tsv").done();
+    directory.run_on(records(3000), "load s - --format tsv").done();
     directory
 }
 
@@ -40,8 +37,7 @@ fn a_backup_is_a_store_of_its_own() {
     directory.run("put copy new record").done();
     directory.run("get s new").failed(1, &["no such key"]);
     directory.run("backup s copy").failed(3, &["not blank", "--force"]);
-    let json: Value =
-        serde_json::from_str(&directory.run("backup s copy --force --json").done()).unwrap();
+    let json = directory.json("backup s copy --force --json");
     assert!(json["pages"].as_u64().unwrap() > 10 && json["timestamp"].as_u64().unwrap() > 0);
     directory.run("get copy new").failed(1, &["no such key"]);
     // Back up to another number of members.
@@ -58,15 +54,12 @@ fn a_copy_has_pages_of_another_size() {
     let directory = filled();
     directory.run("put s other value --table second").done();
     let records = directory.run("scan s").done();
-    let json: Value =
-        serde_json::from_str(&directory.run("copy --page-size 16KiB s copy --json").done())
-            .unwrap();
+    let json = directory.json("copy --page-size 16KiB s copy --json");
     assert_eq!((json["page_size"].as_u64(), json["tables"].as_u64()), (Some(16 << 10), Some(2)));
     assert_eq!(json["records"].as_u64(), Some(3001));
     assert_eq!(directory.run("scan copy").done(), records);
     assert_eq!(directory.run("get copy other --table second").done(), "value");
-    let stat: Value = serde_json::from_str(&directory.run("stat copy --json").done()).unwrap();
-    assert_eq!(stat["page_size"].as_u64(), Some(16 << 10));
+    assert_eq!(directory.json("stat copy --json")["page_size"].as_u64(), Some(16 << 10));
     assert!(directory.run("check copy").done().contains("no damage found"));
     assert!(directory.run("copy s smaller --page-size 512").done().contains("pages of 512 bytes"));
     assert_eq!(directory.run("scan smaller").done(), records);
@@ -86,18 +79,10 @@ fn a_copy_has_pages_of_another_size() {
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let directory = filled();
-    let qpair = env!("CARGO_BIN_EXE_qpair");
     for words in ["get s 'key 00001'", "scan s --count", "stat s", "tables s", "check s", "log s"] {
-        let script = format!("exec timeout 60 {qpair} {words} >&-");
-        let mut shell = std::process::Command::new("sh");
-        let output = shell.current_dir(directory.path("")).args(["-c", &script]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{words}: {said}");
-        assert!(said.contains("writing to standard output: it is closed"), "{words}: {said}");
-        let script = format!("exec timeout 60 {qpair} {words} >/dev/null 2>&1 <&-");
-        let mut shell = std::process::Command::new("sh");
-        let status = shell.current_dir(directory.path("")).args(["-c", &script]).status().unwrap();
-        assert_eq!(status.code(), Some(0), "{words}");
+        let run = directory.shell(":", &format!("{words} >&-"));
+        run.failed(3, &["writing to standard output: it is closed"]);
+        directory.shell(":", &format!("{words} >/dev/null 2>&1 <&-")).done();
     }
 }
 
@@ -106,8 +91,7 @@ fn a_compacted_store_has_the_same_records() {
     let directory = filled();
     let records = directory.run("scan s").done();
     assert!(directory.run("compact s").done().starts_with("compacted s: "));
-    let json: Value =
-        serde_json::from_str(&directory.run("compact s --json --limit 1GiB").done()).unwrap();
+    let json = directory.json("compact s --json --limit 1GiB");
     assert!(json["bytes_after"].as_u64().unwrap() <= json["bytes_before"].as_u64().unwrap());
     let file_bytes = std::fs::metadata(directory.path("s")).unwrap().len();
     assert_eq!(json["bytes_after"].as_u64(), Some(file_bytes));
@@ -129,9 +113,9 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
     let directory = filled();
     assert!(directory.run("repair s saved").done().contains("not damaged"));
     assert!(!directory.path("saved").exists());
-    let before = std::fs::read(directory.path("s")).unwrap();
+    let before = directory.read("s");
     damage(&directory.path("s"), 2, b"value 1500");
-    let damaged = std::fs::read(directory.path("s")).unwrap();
+    let damaged = directory.read("s");
     assert_ne!(before, damaged);
     let run = directory.run("repair s saved");
     assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
@@ -140,7 +124,7 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
         "{}",
         run.out
     );
-    assert_eq!(std::fs::read(directory.path("s")).unwrap(), damaged);
+    assert_eq!(directory.read("s"), damaged);
     let left: u64 = directory.run("scan saved --count").done().trim().parse().unwrap();
     assert!((2500..3000).contains(&left), "{left}");
     assert!(directory.run("check saved").done().contains("no damage found"));
@@ -195,9 +179,8 @@ fn a_damaged_twin_is_damage() {
 #[test]
 fn a_store_without_its_beginning_is_saved() {
     let directory = filled();
-    let lines: String = (0..60_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
-    directory.run_on(lines, "load s - --format tsv --sorted --table more").done();
-    let whole = std::fs::read(directory.path("s")).unwrap();
+    directory.run_on(records(60_000), "load s - --format tsv --sorted --table more").done();
+    let whole = directory.read("s");
     for (gone_bytes, filler) in [(80 << 10, 0), (80 << 10, 0x5a), (3 << 20, 0)] {
         let mut bytes = whole.clone();
         bytes[..gone_bytes].fill(filler);
@@ -225,22 +208,8 @@ fn a_closed_store_has_no_log() {
 
 /// Kills a load and leaves its store with commits in the log.
 fn crashed(directory: &Directory) -> bool {
-    let mut command = directory.command("load s - --format tsv --memory 1MiB --workers 1");
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let input: String = (0..60_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
-    // The process is killed while its input is open, so that it cannot close the store.
-    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
     // A write of the log has at most some thousand commits, so by then there are several writes.
-    let has = |bytes: &[u8]| bytes.windows(9).any(|window| window == b"key 20000");
-    let grown = || std::fs::read(directory.path("s")).is_ok_and(|bytes| has(&bytes));
-    while !grown() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    grown()
+    crash(directory, "", &records(60_000), || holds(&directory.path("s"), b"key 20000"))
 }
 
 /// Returns the keys that were put, as `qpair log` prints them, in the order of their commits.
@@ -256,7 +225,7 @@ fn keys_of_log(log: &str) -> Vec<String> {
 fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     let directory = Directory::new();
     assert!(crashed(&directory));
-    let before = std::fs::read(directory.path("s")).unwrap();
+    let before = directory.read("s");
     let log = directory.run("log s").done();
     assert!(log.contains("create tree 1 as table \"default\""), "{log:.300}");
     assert!(
@@ -267,14 +236,13 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     assert_eq!((lines.len(), lines[0]["timestamp"].as_u64()), (3, Some(5)), "{two}");
     assert_eq!(lines[1]["operations"][0]["table"], "default");
     assert_eq!(lines[2], serde_json::json!({ "limited": true }), "how it ends was not looked at");
-    let end: Value =
-        serde_json::from_str(directory.run("log s --verify --json").done().trim()).unwrap();
+    let end = directory.json("log s --verify --json");
     assert_eq!((&end["damaged"], &end["closed"]), (&false.into(), &false.into()));
     assert!(directory.run("repair s saved").done().contains("not damaged"));
     let checked = directory.run("check s").done();
     let last = "no damage found: the store was not closed, and recovery can read all of its log\n";
     assert!(checked.ends_with(last), "{checked}");
-    assert!(before == std::fs::read(directory.path("s")).unwrap(), "looking changed the store");
+    assert!(before == directory.read("s"), "looking changed the store");
     // Damage the log far from its end: damage in the last write would look like a write that the
     // crash cut short.
     directory.file("bad", &before);
@@ -336,10 +304,10 @@ fn ranges_and_tables_are_removed() {
 fn a_table_gets_another_name() {
     let directory = filled();
     directory.run("put s k v --table other").done();
-    let before = std::fs::read(directory.path("s")).unwrap();
+    let before = directory.read("s");
     directory.run("rename s none new").failed(1, &["no such table: none"]);
     directory.run("rename s other default").failed(1, &["a table of this name: default"]);
-    assert_eq!(std::fs::read(directory.path("s")).unwrap(), before, "nothing was written");
+    assert_eq!(directory.read("s"), before, "nothing was written");
     assert_eq!(directory.run("rename s other new").done(), "");
     assert_eq!(directory.run("tables s").done(), "default\nnew\n");
     assert_eq!(directory.run("get s k --table new").done(), "v");
@@ -383,19 +351,11 @@ fn a_running_store_is_told_as_its_own_process_tells_it() {
 fn a_running_store_is_shown() {
     let directory = Directory::new();
     directory.run("top s").failed(3, &["not published", "Options::publish"]);
-    let mut command = directory.command("load s - --format tsv --memory 1MiB --workers 1");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let input: String = (0..20_000).map(|i| format!("key {i:05}\tvalue {i}\n")).collect();
-    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !directory.path("s.top").exists() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut child = waiting_load(&directory, "", &records(20_000));
+    wait_until(|| directory.path("s.top").exists());
     let shown = directory.run("top s --once").done();
     assert!(shown.contains("commits  ") && shown.contains(" open transaction"), "{shown}");
-    let told = directory.run("top s.top --once --json").done();
-    let told: Value = serde_json::from_str(&told).unwrap();
+    let told = directory.json("top s.top --once --json");
     assert_eq!(told["pid"], child.id());
     assert!(told["metrics"]["commit_latency_us"]["buckets"].is_array(), "{told}");
     // A watching command ends when the store is closed.

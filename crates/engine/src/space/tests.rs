@@ -1,7 +1,9 @@
 //! Tests which pages the allocator hands out and which it keeps.
 
-use super::*;
 use qpair_block::RamDevice;
+use qpair_format::ErrorKind;
+
+use super::*;
 
 fn space(pages: u64) -> Space {
     space_on(pages, true, 64)

@@ -8,6 +8,7 @@
 //!   and a few more that are read ahead; the large values of the leaves just read; and a limited
 //!   list of faults.
 
+mod read;
 mod twins;
 mod walk;
 

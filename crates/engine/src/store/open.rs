@@ -1,205 +1,30 @@
 //! Opening and making stores.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, IoChannel, WakeEvent,
-    format_bytes, open_pair,
-};
+use qpair_block::{ArenaOptions, BlockDevice, DeviceInfo, WakeEvent, format_bytes};
 use qpair_format::log::LogGeometry;
-use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use qpair_format::superblock::{SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_memory::FrameTable;
 
-use super::chores::Chores;
 use super::recover::Room;
-use super::{Store, StoreInner, WorkerSet};
-use crate::canary::{Canary, Planted};
+use super::workers::start_workers;
+use super::{Store, StoreInner, StoreOptions};
+use crate::canary::Planted;
 use crate::incarnation::Incarnation;
 use crate::log::Durability;
 use crate::log_device::LogDevice;
-use crate::panics::of_program;
 use crate::pool::{Copies, Pool, frames_min};
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
 use crate::sync::WorkerHandle;
-use crate::task::{Runtime, Worker, WorkerOptions, log_arena, stepped};
+use crate::task::Runtime;
 use crate::tx::{Tx, TxOptions};
 use qpair_members::Attached;
 use qpair_members::LogPlace;
-
-/// Options for opening a store.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Memory for pages, in bytes.
-    pub memory_bytes: u64,
-    /// Whether to take all of that memory when opening. Otherwise the kernel provides it as it is
-    /// used, and opening does not wait until it is cleared.
-    pub prefault: bool,
-    /// Whether to take that memory from reserved huge pages (`vm.nr_hugepages`), or fail. Otherwise
-    /// the store leaves these to the programs that they were reserved for, and asks for transparent
-    /// huge pages.
-    pub huge_pages: bool,
-    /// The number of workers: threads, one to a core. 0: one for each core.
-    pub workers: usize,
-    /// The number of requests that a worker has in flight at most.
-    pub depth: u32,
-    /// The number of page reads among these requests at most. 0: as many as increase throughput,
-    /// which the worker measures.
-    pub reads: u32,
-    /// The number of completions that a busy worker waits for, to take them together.
-    pub batch: u32,
-    /// How long a busy worker waits for that many completions, in microseconds.
-    pub linger_us: u32,
-    /// Whether to make a new store on the members; their present contents are lost.
-    pub format: bool,
-    /// Whether a new store may be used only once it was closed: if this process ends before that,
-    /// no other process opens the store.
-    pub whole_when_closed: bool,
-    /// Page size of a new store, in bytes: a power of two from 512 to 65,536.
-    pub page_size: usize,
-    /// Stripe unit of a new store, in bytes: a multiple of the page size.
-    pub stripe_unit_bytes: u64,
-    /// Whether the store refuses changes.
-    pub read_only: bool,
-    /// Limit on the memory for older values that snapshots need, in bytes. From half of the limit
-    /// on, the oldest of these values go to the device. At the limit the oldest snapshot is given
-    /// up; while the device still takes values, only at nine eighths of the limit.
-    pub versions_bytes_max: u64,
-    /// Limit on device space for older values, in bytes, including the pages of large values. With
-    /// 0, older values stay in memory, and large ones may take `versions_bytes_max` of device
-    /// space. The space is free again once no snapshot needs it, and before a change would fail for
-    /// want of space.
-    pub history_bytes_max: u64,
-    /// Limit on the writes that a transaction gathers before its commit, in bytes. The options of a
-    /// transaction override it.
-    pub transaction_bytes_max: usize,
-    /// How long a change waits for a row that a transaction has locked, before it fails with
-    /// `TimedOut`. `None`: without limit. The options of a transaction override it.
-    pub lock_timeout: Option<Duration>,
-    /// The place of the write-ahead log.
-    pub log_place: LogPlace,
-    /// Whether to keep a write-ahead log, so that commits survive a crash as their durability says.
-    /// After a crash, a store without a log is in the state of its last checkpoint.
-    pub log: bool,
-    /// When changes and reads outside of transactions return.
-    pub durability: Durability,
-    /// Whether reads outside of transactions, of tables and of snapshots, may return data of
-    /// commits that are not durable yet, instead of waiting. Like [`Durability::Async`], for reads
-    /// only.
-    pub read_non_durable: bool,
-    /// Whether to wait until each write of the log survives power loss. Otherwise commits survive
-    /// the end of the process, but power loss may take the newest commits since the last
-    /// checkpoint.
-    pub log_flushed: bool,
-    /// Bytes of log on the device after which a checkpoint begins. Bounds the time that recovery
-    /// takes. Commits wait while the log is a quarter larger than this.
-    pub checkpoint_bytes: u64,
-    /// Size of the log's segments, in bytes; rounded up to what the page size needs.
-    #[doc(hidden)]
-    pub log_segment_bytes: u32,
-    /// The longest run of pages of a large value. A value with more pages is stored in several
-    /// runs, wherever pages are free. For tests.
-    #[doc(hidden)]
-    pub run_pages_max: u64,
-    /// Receives the progress of recovery, if there is one.
-    pub progress: RecoveryProgress,
-    /// Whether to open the store as its last checkpoint has it, for reading only and without later
-    /// commits. For tools that inspect a store that cannot or should not be recovered.
-    pub at_checkpoint: bool,
-    /// Whether to count the time of each part of the workers' loop:
-    /// [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
-    #[doc(hidden)]
-    pub cycles: bool,
-    /// Whether eviction finds the parent of a page by the hint in its frame, instead of a descent
-    /// from the root. For measuring what the hint saves.
-    #[doc(hidden)]
-    pub parent_hints: bool,
-    /// How the workers run. Only simulation uses another runtime than threads.
-    #[doc(hidden)]
-    pub runtime: Runtime,
-    /// A bug to plant, for the simulation to find.
-    #[doc(hidden)]
-    pub canary: Option<Canary>,
-    /// How often a planted panic is skipped before it strikes.
-    #[doc(hidden)]
-    pub canary_passes: u64,
-}
-
-impl Default for StoreOptions {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 256 << 20,
-            prefault: false,
-            huge_pages: false,
-            workers: 0,
-            depth: 512,
-            reads: 0,
-            batch: 32,
-            linger_us: 1000,
-            format: false,
-            whole_when_closed: false,
-            page_size: 4096,
-            stripe_unit_bytes: 64 << 10,
-            read_only: false,
-            versions_bytes_max: 256 << 20,
-            history_bytes_max: 1 << 30,
-            transaction_bytes_max: 64 << 20,
-            lock_timeout: None,
-            log_place: LogPlace::Unsaid,
-            log: true,
-            durability: Durability::Sync,
-            read_non_durable: false,
-            log_flushed: true,
-            checkpoint_bytes: 256 << 20,
-            log_segment_bytes: 1 << 20,
-            run_pages_max: u64::MAX,
-            progress: RecoveryProgress::default(),
-            at_checkpoint: false,
-            cycles: false,
-            parent_hints: true,
-            runtime: Runtime::Threads,
-            canary: None,
-            canary_passes: 0,
-        }
-    }
-}
-
-/// Receives the progress of recovery: the bytes of log that were replayed, and the bytes in all.
-///
-/// ```
-/// use qpair_engine::{RecoveryProgress, StoreOptions};
-///
-/// let told = RecoveryProgress::new(|done, all| eprintln!("{done} of {all} bytes of log"));
-/// let options = StoreOptions { progress: told, ..Default::default() };
-/// # let _ = options;
-/// ```
-#[derive(Clone, Default)]
-pub struct RecoveryProgress(Option<Arc<ProgressFn>>);
-
-type ProgressFn = dyn Fn(u64, u64) + Send + Sync;
-
-impl RecoveryProgress {
-    /// Creates a receiver that calls `told` on a worker's thread. The call should be quick.
-    pub fn new(told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(told)))
-    }
-
-    pub(super) fn tell(&self, done: u64, all: u64) {
-        if let Some(told) = &self.0 {
-            of_program(|| told(done, all));
-        }
-    }
-}
-
-impl std::fmt::Debug for RecoveryProgress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RecoveryProgress").field(&self.0.is_some()).finish()
-    }
-}
 
 /// The stage in which opening failed.
 enum Failed {
@@ -216,48 +41,6 @@ impl From<Error> for Failed {
 
 /// Limit on the additional memory of a recovery, as a multiple of the configured memory.
 const MORE_MEMORY_MAX: u64 = 1024;
-
-/// Limit on the number of workers; more than any machine has cores.
-const WORKERS_MAX: usize = 4096;
-
-impl StoreOptions {
-    fn check(&self) -> Result<()> {
-        let invalid = |what: String| Err(Error::new(ErrorKind::Invalid, what));
-        if !self.page_size.is_power_of_two()
-            || !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&self.page_size)
-        {
-            return invalid(format!(
-                "a page size of {} bytes: it is a power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}",
-                self.page_size
-            ));
-        }
-        if self.stripe_unit_bytes == 0
-            || !self.stripe_unit_bytes.is_multiple_of(self.page_size as u64)
-        {
-            return invalid(format!(
-                "a stripe unit of {} bytes: it is a multiple of the page size, {} bytes",
-                self.stripe_unit_bytes, self.page_size
-            ));
-        }
-        if self.workers > WORKERS_MAX {
-            return invalid(format!(
-                "{} workers: a store has at most {WORKERS_MAX}, and one to a core is best",
-                self.workers
-            ));
-        }
-        if self.depth == 0 || self.batch == 0 {
-            return invalid("a depth or batch of 0".to_owned());
-        }
-        Ok(())
-    }
-
-    fn worker_count(&self) -> usize {
-        match self.workers {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            workers => workers,
-        }
-    }
-}
 
 impl Store {
     /// Opens the store on these members, which must be in the order in which the store was made, or
@@ -570,141 +353,4 @@ fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -
     let least = page_size.max(4 * block_bytes as usize) as u32;
     let segment_bytes = options.log_segment_bytes.next_power_of_two().max(least);
     LogGeometry { block_bytes, segment_bytes }
-}
-
-fn start_workers(shared: &Arc<Shared>, tx: &Arc<Tx>, options: &StoreOptions) -> Result<WorkerSet> {
-    let depth = options.depth.min(shared.device.info().depth_max).max(1);
-    let worker_options = WorkerOptions {
-        depth,
-        reads: match &options.runtime {
-            // Throughput differs between runs with the same seed.
-            Runtime::Stepped { .. } if options.reads == 0 => depth,
-            _ => options.reads,
-        },
-        batch: options.batch.min(depth),
-        linger: Duration::from_micros(u64::from(options.linger_us)),
-        cycles: options.cycles,
-        clock: match &options.runtime {
-            Runtime::Stepped { clock, .. } => Some(clock.clone()),
-            Runtime::Threads => None,
-        },
-        upkeep: Arc::new(Chores { tx: tx.clone() }),
-    };
-    match &options.runtime {
-        Runtime::Threads => {
-            start_threads(shared, worker_options, options.prefault).map(WorkerSet::Threads)
-        }
-        Runtime::Stepped { seed, clock } => {
-            let workers: Result<Vec<_>> = shared
-                .worker_handles
-                .iter()
-                .map(|handle| {
-                    let (channel, log) = open_channel(shared, handle, &worker_options)?;
-                    Ok(Worker::new(
-                        shared.clone(),
-                        handle.clone(),
-                        worker_options.clone(),
-                        channel,
-                        log,
-                    ))
-                })
-                .collect();
-            stepped::enlist(shared, workers?, *seed, clock.clone());
-            Ok(WorkerSet::Stepped)
-        }
-    }
-}
-
-/// Opens a worker's channel, on the thread that will use it, and allocates memory for the worker's
-/// log.
-fn open_channel(
-    shared: &Shared,
-    handle: &WorkerHandle,
-    options: &WorkerOptions,
-) -> Result<(Box<dyn IoChannel>, Arc<Arena>)> {
-    let log = log_arena(shared.log_info(), shared.wal.options.geometry.block_bytes)?;
-    let mut channel_options = ChannelOptions {
-        depth: options.depth,
-        arenas: vec![shared.pool.frames.arena().clone(), log.clone()],
-        wake: Some(handle.wake.clone()),
-    };
-    let channel = match &shared.wal.device {
-        None => shared.device.open_channel(&channel_options),
-        Some(log_device) => {
-            let device = log_device.device.as_ref();
-            channel_options.arenas.truncate(1);
-            let depth = options.depth.min(device.info().depth_max).max(1);
-            let log_options = ChannelOptions { depth, arenas: vec![log.clone()], wake: None };
-            open_pair((shared.device.as_ref(), &channel_options), (device, &log_options))
-        }
-    };
-    channel
-        .map(|channel| (channel, log))
-        .map_err(|error| Error::block(error, "opening a worker's channel"))
-}
-
-fn prefault_part(shared: &Shared, worker: usize) -> Result<()> {
-    let pool = &shared.pool;
-    pool.prefault(worker, shared.worker_handles.len()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => Error::with_hint(
-            ErrorKind::Unsupported,
-            format!("prefaulting memory: {error}"),
-            "prefault needs Linux 5.14 or later; open the store without it",
-        ),
-        _ => Error::with_hint(
-            ErrorKind::NoMemory,
-            format!(
-                "prefaulting {} of memory: {error}",
-                format_bytes(pool.frames.arena().mapped_bytes() as u64)
-            ),
-            "give the store less memory",
-        ),
-    })
-}
-
-fn start_threads(
-    shared: &Arc<Shared>,
-    worker_options: WorkerOptions,
-    prefault: bool,
-) -> Result<Vec<std::thread::JoinHandle<qpair_block::ChannelStatistics>>> {
-    let (started, starting) = mpsc::channel();
-    let mut threads = Vec::new();
-    for (index, handle) in shared.worker_handles.iter().enumerate() {
-        let (shared, handle, report) = (shared.clone(), handle.clone(), started.clone());
-        let worker_options = worker_options.clone();
-        let thread =
-            std::thread::Builder::new().name(format!("qpair-worker-{index}")).spawn(move || {
-                let ready = match prefault {
-                    true => prefault_part(&shared, index),
-                    false => Ok(()),
-                };
-                match ready.and_then(|()| open_channel(&shared, &handle, &worker_options)) {
-                    Ok((channel, log)) => {
-                        let _ = report.send(Ok(()));
-                        drop(report);
-                        Worker::run(shared, handle, worker_options, channel, log)
-                    }
-                    Err(error) => {
-                        let _ = report.send(Err(error));
-                        qpair_block::ChannelStatistics::default()
-                    }
-                }
-            });
-        match thread {
-            Ok(thread) => threads.push(thread),
-            Err(error) => {
-                let _ = started.send(Err(Error::thread(&error, "starting a worker")));
-            }
-        }
-    }
-    drop(started);
-    let outcome: Result<()> = starting.iter().take(shared.worker_handles.len()).collect();
-    if let Err(error) = outcome {
-        shared.worker_handles.iter().for_each(|handle| handle.stop());
-        for thread in threads {
-            let _ = thread.join();
-        }
-        return Err(error);
-    }
-    Ok(threads)
 }

@@ -164,10 +164,9 @@ impl Table {
         match tx::put_inline(&self.inner.tx, self.tree, key, value)? {
             Inline::Done(replaced) => return Ok(replaced),
             Inline::Begun(mut committing) => {
-                return self.inner.block_on(move || async move {
-                    committing.complete().await?;
-                    Ok(committing.found)
-                });
+                return self
+                    .inner
+                    .block_on(move || async move { Ok(committing.complete().await?.found) });
             }
             Inline::Nothing => {}
         }

@@ -293,17 +293,17 @@ impl Transaction {
 
 fn finish(inner: &Arc<StoreInner>, mut core: TxState) -> Result<Commit> {
     inner.shared.check_caller()?;
-    let commit = |timestamp| Commit { timestamp, inner: inner.clone() };
     if let Some(timestamp) = nothing_to_do(&mut core)? {
         let (waits, seen) = core.seen();
         inner.block_to_give(waits, seen)?;
-        return Ok(commit(timestamp));
+        return Ok(Commit { timestamp, inner: inner.clone() });
     }
     let mut committing = Committing::new(core)?;
-    if committing.inline()? {
-        return Ok(commit(committing.timestamp()));
-    }
-    inner.block_on(move || async move { committing.complete().await }).map(commit)
+    let done = match committing.inline()? {
+        Some(done) => done,
+        None => inner.block_on(move || async move { committing.complete().await })?,
+    };
+    Ok(Commit { timestamp: done.timestamp, inner: inner.clone() })
 }
 
 #[cfg(test)]

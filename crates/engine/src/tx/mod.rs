@@ -4,55 +4,23 @@
 //! values before them are in the row table as long as a snapshot needs them. A transaction keeps
 //! its writes to itself until it commits, and holds the lock of each row that it will write.
 
-mod buffers;
-mod collect;
 mod commit;
-mod deleted_keys;
-mod enclosing;
-mod fetching;
 mod history;
-mod key_bounds;
-mod key_list;
-mod large;
-mod locks;
-mod names;
-mod old_bytes;
-mod options;
-mod overflow_table;
-mod prefetch_set;
-mod prepare;
-mod range;
-mod reach;
-mod reading;
-mod recent;
-mod registry;
-mod row;
-mod rows;
-mod serializable;
-mod shard;
-mod single;
-mod snapshot;
-mod snapshots;
-mod state;
-mod undo;
-mod write_set;
-mod writing;
+mod locking;
+mod transaction;
+mod versions;
 
-pub use self::state::Savepoint;
-pub(crate) use self::state::{Contended, TxState};
-pub(crate) use key_bounds::bounds;
-pub use key_bounds::{KeyBounds, Prefix};
-pub use options::{Isolation, TransactionOptions};
-pub use registry::{TransactionInfo, TransactionState};
-
-pub(crate) use collect::{collect, spill};
-pub(crate) use commit::{Committing, commit, nothing_to_do, wait_durable};
-pub(crate) use enclosing::{Awaited, Inside};
-pub(crate) use prefetch_set::PrefetchSet;
-pub(crate) use range::{RangeCursor, View, next_inline, next_into};
-pub(crate) use reach::Reach;
-pub(crate) use single::{Inline, delete, put, put_inline};
-pub(crate) use snapshot::SnapshotCore;
+pub(crate) use commit::{
+    Committing, Inline, Reach, commit, delete, nothing_to_do, put, put_inline, wait_durable,
+};
+pub(crate) use history::{collect, spill};
+pub(crate) use locking::{Awaited, Inside};
+pub use locking::{TransactionInfo, TransactionState};
+pub(crate) use transaction::{
+    Contended, PrefetchSet, RangeCursor, SnapshotCore, TxState, View, bounds, next_inline,
+    next_into,
+};
+pub use transaction::{Isolation, KeyBounds, Prefix, Savepoint, TransactionOptions};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,15 +29,11 @@ use std::time::Duration;
 use qpair_block::format_bytes;
 use qpair_format::{Error, ErrorKind, Result};
 
-use buffers::Spare;
-use collect::Queue;
-use history::History;
-use large::UncommittedLarge;
-use names::Names;
-use recent::Recent;
-use registry::{Info, Registry, slot_of};
-use rows::{RowRef, Rows};
-use snapshots::Snapshots;
+use commit::Recent;
+use history::{History, Queue};
+use locking::{Info, Names, Registry, slot_of};
+use transaction::{Spare, UncommittedLarge};
+use versions::{RowRef, Rows, Snapshots};
 
 use crate::incarnation::Incarnation;
 use crate::shared::Shared;
@@ -228,7 +192,14 @@ impl Tx {
     /// Describes an open transaction for an error message.
     fn describe(&self, id: u64) -> String {
         let name = self.transactions().into_iter().find(|it| it.id == id).and_then(|it| it.name);
-        registry::describe(id, name.as_deref())
+        locking::describe(id, name.as_deref())
+    }
+
+    /// Drops what snapshots and open transactions keep, when the store is being closed and no commit
+    /// is under way.
+    pub(crate) fn collect_all(&self) {
+        self.drop_images();
+        self.large.free_all(&self.shared);
     }
 
     /// Refuses new commits, and ends every wait for a lock.

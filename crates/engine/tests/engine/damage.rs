@@ -1,5 +1,7 @@
 //! Opens damaged stores: the damage is named, the rest can still be read, and no wrong data is
 //! returned.
+//!
+//! Long, because the tests share one rig.
 
 use crate::common;
 use std::collections::BTreeMap;

@@ -1,4 +1,6 @@
 //! Devices that fail: the operations that fail, those that still work, and the data that is kept.
+//!
+//! Long, because the tests share one rig.
 
 use crate::common;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The engine's modules import downward only. The drawing in docs/design/layers.md defines the
-//! layers.
+//! The engine's modules import downward only, and so do the rooms of `tx`. The tables that hold
+//! them to it are the drawings in docs/design/layers.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,8 +18,8 @@ fn block(name: &str) -> impl Iterator<Item = &'static str> {
 
 /// Returns the height of each module: each line of the drawing is a layer, and the last line is the
 /// lowest.
-fn heights() -> BTreeMap<String, usize> {
-    let lines: Vec<&str> = block("layers").collect();
+fn heights(drawing: &str) -> BTreeMap<String, usize> {
+    let lines: Vec<&str> = block(drawing).collect();
     let modules = |line: &'static str| line.split('│').next().unwrap().split_whitespace();
     let layers = lines.into_iter().rev().enumerate();
     layers.flat_map(|(height, line)| modules(line).map(move |of| (of.to_owned(), height))).collect()
@@ -81,28 +81,76 @@ fn sources() -> Vec<Source> {
     sources
 }
 
+/// The names that follow a path in code.
+fn named_after<'a>(code: &'a str, path: &'a str) -> impl Iterator<Item = &'a str> {
+    code.match_indices(path).map(move |(at, _)| {
+        let rest = &code[at + path.len()..];
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        &rest[..end]
+    })
+}
+
 fn imports() -> Imports {
     let mut imports = Imports::new();
     for Source { path, module, root, code } in sources() {
         assert!(!code.contains(&root), "{path:?}: `{root}` hides an import; say `crate::`");
-        let mut note = |to: &str| {
-            if to != module {
-                *imports.entry((module.clone(), to.to_owned())).or_default() += 1;
-            }
-        };
-        for (at, prefix) in code.match_indices("crate::") {
-            let rest = &code[at + prefix.len()..];
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            note(&rest[..end]);
+        for to in named_after(&code, "crate::").filter(|to| *to != module) {
+            *imports.entry((module.clone(), to.to_owned())).or_default() += 1;
+        }
+    }
+    imports
+}
+
+/// The imports of the rooms of `tx` from each other, and of what `tx` itself has.
+fn imports_of_rooms(rooms: &BTreeMap<String, usize>) -> Imports {
+    let sources: Vec<_> = sources().into_iter().filter(|source| source.module == "tx").collect();
+    let is_root = |source: &&Source| source.path.ends_with("tx/mod.rs");
+    let root = &sources.iter().find(is_root).unwrap().code;
+    let mut imports = Imports::new();
+    for Source { path, root: to_crate, code, .. } in sources.iter().filter(|of| !is_root(of)) {
+        let below =
+            path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tx")).unwrap();
+        let room = below.iter().next().unwrap().to_str().unwrap();
+        let to_root = to_crate.strip_prefix("super::").unwrap();
+        assert!(
+            !code.contains(to_root),
+            "{path:?}: `{to_root}` hides an import; say `crate::tx::`"
+        );
+        let code = code.replace("pub(in crate::tx", "");
+        let named = || named_after(&code, "crate::tx::").filter(|name| !name.is_empty());
+        for to in named().filter(|to| *to != room && rooms.contains_key(*to)) {
+            *imports.entry((room.to_owned(), to.to_owned())).or_default() += 1;
+        }
+        // A name that the root has from a room would hide an import of that room.
+        let listed = code.match_indices("crate::tx::{").flat_map(|(at, path)| {
+            let list = code[at + path.len()..].split('}').next().unwrap_or_default();
+            list.split(',').map(str::trim).filter(|name| !name.is_empty())
+        });
+        for name in named().chain(listed) {
+            let own = [format!("struct {name} "), format!("fn {name}(")];
+            assert!(
+                rooms.contains_key(name) || own.iter().any(|own| root.contains(own)),
+                "{path:?}: `{name}` is of a room; name that"
+            );
         }
     }
     imports
 }
 
 #[test]
+fn rooms_of_transactions_import_downward_only() {
+    let heights = heights("tx");
+    let mut imports = imports_of_rooms(&heights);
+    let named: BTreeSet<&String> = imports.keys().flat_map(|(from, to)| [from, to]).collect();
+    assert_eq!(named, heights.keys().collect(), "the rooms, and those of the drawing");
+    imports.retain(|(from, to), _| heights[to] >= heights[from]);
+    assert!(imports.is_empty(), "these go upward: {imports:?}");
+}
+
+#[test]
 fn modules_import_downward_only() {
     let mut imports = imports();
-    let heights = heights();
+    let heights = heights("layers");
     let named: BTreeSet<&String> = imports.keys().flat_map(|(from, to)| [from, to]).collect();
     let unknown: Vec<_> = named.iter().filter(|of| !heights.contains_key(**of)).collect();
     assert!(unknown.is_empty(), "not in the drawing, or not named by their module: {unknown:?}");

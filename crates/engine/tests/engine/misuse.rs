@@ -1,4 +1,6 @@
 //! Invalid options, sizes, calls and tasks: each gets an error, and nothing is lost.
+//!
+//! Long, because one test for each misuse.
 
 use crate::common;
 use std::future::Future;

@@ -101,7 +101,8 @@ impl LogMerge {
         here
     }
 
-    /// Continues to the next record, or returns what is needed for it. The previous record is gone.
+    /// Continues to the next record, or returns the bytes needed for it. The previous record is no
+    /// longer available.
     pub fn advance(&mut self) -> MergeStep {
         if let Some(current) = self.current.take() {
             self.logs[current].1 = Head::Unknown;

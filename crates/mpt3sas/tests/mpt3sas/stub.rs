@@ -2,7 +2,6 @@
 //! above it take time. The soft HBA does the rest (registers, initialisation, discovery), and
 //! everything until [`Stub::answer_at_once`].
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
@@ -14,7 +13,7 @@ use qpair_mpi_wire::function::IOC_INIT;
 use qpair_mpi_wire::init::Init;
 use qpair_mpi_wire::message::function_of;
 use qpair_mpi_wire::registers::{DOORBELL, REPLY_POST_HOST_INDEX, REQUEST_DESCRIPTOR_POST_LOW};
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{PciDevice, PciWrapper, Stepped};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
 /// The maximum number of requests that wait for a step.
@@ -125,32 +124,11 @@ impl Stub {
     }
 }
 
-impl PciDevice for Stub {
-    fn kind(&self) -> &'static str {
-        "hba"
+impl PciWrapper for Stub {
+    fn wrapped(&self) -> &impl PciDevice {
+        &*self.soft
     }
 
-    fn config_bytes(&self) -> u32 {
-        self.soft.config_bytes()
-    }
-
-    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        self.soft.read_config(offset, into)
-    }
-
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        self.soft.write_config(offset, bytes)
-    }
-
-    fn bar_bytes(&self, bar: u8) -> u64 {
-        self.soft.bar_bytes(bar)
-    }
-
-    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        self.soft.read_bar(bar, offset, into)
-    }
-
-    #[inline(never)]
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
         if self.is_quick.load(Ordering::Relaxed) {
             if offset != REQUEST_DESCRIPTOR_POST_LOW {
@@ -176,49 +154,24 @@ impl PciDevice for Stub {
                 _ => {}
             }
         }
-        self.soft.write_bar(bar, offset, bytes)
-    }
-
-    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        self.soft.shared_area(bar)
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        self.soft.shared_file(bar)
+        self.wrapped().write_bar(bar, offset, bytes)
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         self.opened.lock().unwrap().push((iova, memory.clone()));
-        self.soft.map_dma(iova, memory)
+        self.wrapped().map_dma(iova, memory)
     }
 
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
         self.opened.lock().unwrap().retain(|(start, _)| !(iova..iova + len).contains(start));
-        self.soft.unmap_dma(iova, len)
+        self.wrapped().unmap_dma(iova, len)
     }
 
     fn unmap_all(&self) {
         self.opened.lock().unwrap().clear();
-        self.soft.unmap_all();
+        self.wrapped().unmap_all();
     }
 
-    fn irq_count(&self) -> u32 {
-        self.soft.irq_count()
-    }
-
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        self.soft.set_irq(vector, event)
-    }
-
-    fn reset(&self) {
-        self.soft.reset();
-    }
-
-    fn end_session(&self) {
-        self.soft.end_session();
-    }
-
-    #[inline(never)]
     fn step(&self, queue: u16) -> Stepped {
         if let Some(replies) = self.replies.get()
             && u16::from(replies.queue) == queue
@@ -231,10 +184,6 @@ impl PciDevice for Stub {
             self.spent_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             return Stepped { progress, due: None };
         }
-        self.soft.step(queue)
-    }
-
-    fn step_all(&self) -> Stepped {
-        self.soft.step_all()
+        self.wrapped().step(queue)
     }
 }

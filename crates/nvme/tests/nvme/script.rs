@@ -1,17 +1,16 @@
 //! A controller with scripted answers. In all other respects it works like a real one: it becomes
 //! ready, takes commands, and posts completions.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::Result;
 use qpair_memory::DmaMemory;
 use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::registers::{ACQ, ASQ, CAP, CC, CSTS, Capabilities, DOORBELLS};
 use qpair_nvme_wire::{
     Command, IdentifyController, IdentifyNamespace, LbaFormat, SUBMISSION_BYTES,
 };
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{PciDevice, Stepped};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
@@ -234,14 +233,6 @@ impl PciDevice for Script {
         true
     }
 
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        None
-    }
-
-    fn shared_file(&self, _bar: u8) -> Result<OwnedFd> {
-        Err(Error::new(ErrorKind::Invalid, "nothing is shared"))
-    }
-
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         self.inner().memory.push((iova, memory));
         Ok(())
@@ -256,22 +247,9 @@ impl PciDevice for Script {
         self.inner().memory.clear();
     }
 
-    fn irq_count(&self) -> u32 {
-        0
-    }
-
-    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
-        false
-    }
-
     fn reset(&self) {
         let mut inner = self.inner();
         (inner.cc, inner.queues) = (0, Vec::new());
-    }
-
-    fn end_session(&self) {
-        self.unmap_all();
-        self.reset();
     }
 
     fn step(&self, queue: u16) -> Stepped {

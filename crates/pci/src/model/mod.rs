@@ -1,10 +1,12 @@
-//! Parts that models of PCI functions share: the configuration space, the table of open memory,
-//! locks.
+//! Parts that models of PCI functions share: the configuration space, MSI-X vectors, the table of
+//! open memory, locks.
 
 mod config;
 mod dma;
 mod lock;
+mod vectors;
 
 pub use config::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
 pub use dma::{DmaSpan, DmaTable, Extent, LastHit, Piece, SharedTable};
 pub use lock::locked;
+pub use vectors::{VectorTable, is_access};

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use qpair_block::{Error, ErrorKind, Result};
 
 use super::function::{Function, folder};
-use super::root::Root;
 use super::{PciAddress, VFIO_PCI};
 use crate::vfio::{self, who_has};
+use qpair_sysfs::Root;
 
 /// The hint for a driver that does not accept a function.
 const DMESG: &str = "the kernel says why: dmesg | tail";

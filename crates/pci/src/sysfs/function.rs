@@ -2,8 +2,8 @@
 
 use qpair_block::{Error, ErrorKind, Result};
 
-use super::root::Root;
 use super::{CLASS_NVME, CLASS_SAS, PciAddress, VFIO_PCI};
+use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {

@@ -6,12 +6,11 @@
 mod address;
 mod bind;
 mod function;
-mod root;
 
 pub use address::PciAddress;
 pub use bind::{Outcome, access_files, bind, give, override_of, unbind};
 pub use function::{Function, Neighbour, Node};
-pub use root::Root;
+pub use qpair_sysfs::Root;
 
 #[cfg(test)]
 pub(crate) use bind::tests as bind_tests;

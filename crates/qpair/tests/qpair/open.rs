@@ -1,4 +1,6 @@
 //! Opening stores by name: what is made, what is refused, what is left behind.
+//!
+//! Long, because one test for each way to open a store.
 
 #![allow(
     clippy::unwrap_used,

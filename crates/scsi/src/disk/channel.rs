@@ -7,6 +7,8 @@
 //! - A job's number is the tag of its command and of its slot in the queue, which has the request's
 //!   buffer.
 //! - A job waits for a bounce buffer if and only if it is in `waiting`.
+//!
+//! Long, because each step of a request relies on the invariants, and so on the private fields.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

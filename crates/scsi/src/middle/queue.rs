@@ -7,6 +7,8 @@
 //! - A command is `Held` if and only if its tag is in `held`.
 //! - Each command that was begun is in `done` exactly once. Its slot belongs to its owner until
 //!   [`Queue::end`].
+//!
+//! Long, because each step of a command relies on the invariants, and so on the private fields.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

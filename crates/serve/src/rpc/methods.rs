@@ -1,4 +1,6 @@
 //! The methods of JSON-RPC calls.
+//!
+//! Long, because there is one function for each method.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //!
 //! Invariant: a call is checked against this table before its method runs, so a parameter that is
 //! not in it reaches no method.
+//!
+//! Long, because the table has an entry for each method.
 
 use std::fmt::Write as _;
 

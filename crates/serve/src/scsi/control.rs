@@ -5,11 +5,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use qpair_block::Result;
+use qpair_scsi_unit::virtio::{Effect, answer};
 use qpair_scsi_wire::sense::Code;
 use qpair_virtio::ring::{Broken, Segment as Named};
 use qpair_virtio::scsi::{
-    EVENTS_ANSWER_BYTES, KIND_QUERY_EVENTS, KIND_SUBSCRIBE_EVENTS, TASK_BYTES, Task, place_of,
-    response, task,
+    EVENTS_ANSWER_BYTES, KIND_QUERY_EVENTS, KIND_SUBSCRIBE_EVENTS, TASK_BYTES, Task, response,
 };
 
 use super::controller::Controller;
@@ -24,15 +24,6 @@ struct Pending {
     visit: Arc<Visit>,
     /// The unit that the task resets, and the unit attention that its initiator receives.
     resets: Option<(Arc<Unit>, Code)>,
-}
-
-impl Pending {
-    fn answer(&self) -> u8 {
-        match self.visit.response {
-            None if self.visit.has_found() => response::FUNCTION_SUCCEEDED,
-            _ => response::OK,
-        }
-    }
 }
 
 pub(super) struct ControlVerbs {
@@ -50,23 +41,11 @@ impl ControlVerbs {
     /// or the response that answers the task at once.
     #[allow(clippy::type_complexity, reason = "two results of one look")]
     fn plan(&self, task: &Task) -> std::result::Result<(Visit, Option<(Arc<Unit>, Code)>), u8> {
-        let (target, number) = place_of(task.address).ok_or(response::INCORRECT_LUN)?;
         let units = self.controller.units_now();
-        let unit = units.get(usize::from(target)).cloned().flatten();
-        let unit = unit.ok_or(response::BAD_TARGET)?;
-        if number != 0 && task.what != task::NEXUS_RESET {
-            return Err(response::INCORRECT_LUN);
-        }
-        let (id, ends, resets) = match task.what {
-            task::ABORT_TASK => (Some(task.id), Some(response::ABORTED), None),
-            task::ABORT_TASK_SET | task::CLEAR_TASK_SET => (None, Some(response::ABORTED), None),
-            task::LUN_RESET => (None, Some(response::RESET), Some((unit, Code::DEVICE_RESET))),
-            task::NEXUS_RESET => (None, Some(response::RESET), Some((unit, Code::NEXUS_LOSS))),
-            task::QUERY_TASK => (Some(task.id), None, None),
-            task::QUERY_TASK_SET => (None, None, None),
-            _ => return Err(response::FUNCTION_REJECTED),
-        };
-        Ok((Visit::new(target, id, ends), resets))
+        let find = |target| units.get(usize::from(target)).cloned().flatten();
+        let (target, unit, effect) = Effect::of(task, find)?;
+        let resets = effect.resets.map(|code| (unit, code));
+        Ok((Visit::new(target, effect.id, effect.ends), resets))
     }
 }
 
@@ -115,7 +94,9 @@ impl Verbs for ControlVerbs {
                 if let Some((unit, code)) = &pending.resets {
                     unit.logical.reset(*code);
                 }
-                pending.place.store(guest.memory, &[pending.answer()]);
+                let visit = &pending.visit;
+                let answer = answer(visit.response, visit.has_found());
+                pending.place.store(guest.memory, &[answer]);
                 ring.give(pending.head, 1, guest);
             }
             !is_over

@@ -7,8 +7,8 @@ use std::time::Duration;
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_scsi_wire::sense::Code;
 use qpair_virtio::scsi::{
-    CDB_BYTES, CONTROL_QUEUE, Config, EVENT_BYTES, EVENT_QUEUE, Event, FEATURE_CHANGE,
-    FEATURE_HOTPLUG, REQUEST_QUEUE, SENSE_BYTES, address, event,
+    CONTROL_QUEUE, Config, EVENT_QUEUE, Event, FEATURE_CHANGE, FEATURE_HOTPLUG, REQUEST_QUEUE,
+    address, event,
 };
 
 use super::control::ControlVerbs;
@@ -22,11 +22,6 @@ use crate::queue::{GuestRing, Served};
 
 /// The number of target slots, the same as in SPDK.
 pub(super) const TARGETS: usize = 8;
-/// The most segments of a command's data, as the guest is told. A command has two more, for its
-/// header and its answer.
-const SEG_MAX: u32 = 126;
-/// The most commands of a unit that the guest should have under way.
-const COMMANDS_PER_UNIT: u32 = 128;
 /// The longest time for which the removal of a target waits for its commands.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -174,19 +169,7 @@ impl Device for Controller {
     }
 
     fn config(&self) -> Vec<u8> {
-        let config = Config {
-            queues: self.queues.into(),
-            segments_max: SEG_MAX,
-            sectors_max: 0xFFFF,
-            commands_per_unit: COMMANDS_PER_UNIT,
-            event_bytes: EVENT_BYTES as u32,
-            sense_bytes: SENSE_BYTES as u32,
-            cdb_bytes: CDB_BYTES as u32,
-            channel_max: 0,
-            target_max: TARGETS as u16 - 1,
-            unit_max: 0,
-        };
-        config.encode().to_vec()
+        Config::new(self.queues, TARGETS as u16 - 1, 0).encode().to_vec()
     }
 
     fn set_config(&self, _offset: u32, _bytes: &[u8]) -> bool {

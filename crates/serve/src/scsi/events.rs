@@ -1,23 +1,20 @@
 //! Events for the guest, and the queue that carries them.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use qpair_block::{Error, Result, WakeEvent};
+use qpair_scsi_unit::virtio::EventList;
 use qpair_virtio::ring::{Broken, Segment as Named};
-use qpair_virtio::scsi::{EVENT_BYTES, Event, event};
+use qpair_virtio::scsi::{EVENT_BYTES, Event};
 
 use super::controller::Controller;
 use crate::queue::{Guest, GuestRing, Head, Verbs};
 
-/// The most events that wait for memory of the guest.
-const EVENTS_MAX: usize = 16;
-
 #[derive(Debug)]
 pub(super) struct Events {
-    all: Mutex<VecDeque<Event>>,
+    all: Mutex<EventList>,
     has_any: AtomicBool,
     wake: WakeEvent,
 }
@@ -28,17 +25,13 @@ impl Events {
         Ok(Self { all: Mutex::default(), has_any: AtomicBool::new(false), wake })
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    fn all(&self) -> MutexGuard<'_, EventList> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn tell(&self, told: Event) {
         let mut all = self.all();
-        if all.len() < EVENTS_MAX {
-            all.push_back(told);
-        } else if let Some(last) = all.back_mut() {
-            last.kind |= event::MISSED;
-        }
+        all.push(told);
         self.has_any.store(true, Ordering::Release);
         drop(all);
         self.wake.signal();
@@ -52,7 +45,7 @@ impl Events {
 
     fn take(&self) -> Option<Event> {
         let mut all = self.all();
-        let first = all.pop_front();
+        let first = all.pop();
         self.has_any.store(!all.is_empty(), Ordering::Relaxed);
         first
     }

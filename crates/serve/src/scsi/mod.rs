@@ -7,7 +7,6 @@
 //!   commands ([`visit`]).
 //! - The event queue ([`events`]) reports targets that come, go and change.
 
-mod blocks;
 mod control;
 mod controller;
 mod events;

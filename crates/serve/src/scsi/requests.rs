@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Error, Op, Result, Segment};
-use qpair_scsi_unit::{ModeSelect, Reply, Step};
+use qpair_scsi_unit::virtio::Ended;
+use qpair_scsi_unit::{Access, Reply, Step, Work};
 use qpair_scsi_wire::luns::Lun;
 use qpair_scsi_wire::sense::{Code, Key, Sense};
-use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
 use qpair_virtio::ring::{Broken, Segment as Named};
-use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, Response, place_of, response};
+use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, place_of, response};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::blocks::{Plan, plan, sense_of};
 use super::controller::{Controller, TARGETS};
 use super::unit::{Hold, Unit};
 use super::visit::{Member, Visit};
@@ -26,28 +25,6 @@ use crate::memory::GuestMemory;
 use crate::queue::{
     End, Guest, GuestRing, Head, Job, Lane, SEGMENTS_MAX, Verbs, put, segments_of, take,
 };
-
-/// The end of a command.
-#[derive(Clone, Copy, Debug)]
-struct Ended {
-    response: u8,
-    sense: Option<Sense>,
-    moved: u32,
-}
-
-impl Ended {
-    fn good(moved: u32) -> Self {
-        Self { response: response::OK, sense: None, moved }
-    }
-
-    fn check(sense: Sense) -> Self {
-        Self { response: response::OK, sense: Some(sense), moved: 0 }
-    }
-
-    fn fail(response: u8) -> Self {
-        Self { response, sense: None, moved: 0 }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -60,8 +37,8 @@ struct Slot {
     data_bytes: u32,
     moves_bytes: u32,
     is_in: bool,
-    /// Jobs that come after the one under way, the last one first.
-    more: Vec<Job>,
+    /// Accesses that come after the one under way, the last one first.
+    more: Vec<Access>,
     /// The response with which task management ends the command.
     response: Option<u8>,
     list: Option<Buffer>,
@@ -97,7 +74,7 @@ pub(super) struct RequestVerbs {
     owed: Vec<Owed>,
     /// Heads that were given back while task management is pending.
     given: Vec<u16>,
-    /// Heads whose next job is to begin.
+    /// Heads whose next access is to begin.
     again: Vec<u16>,
     named: Vec<Named>,
     segments: Vec<Segment>,
@@ -257,8 +234,10 @@ impl RequestVerbs {
         slot.data_bytes = data_bytes.ok_or(Ended::fail(response::FAILURE))?;
         slot.is_in = !is_out;
         let unit = hold.unit();
-        let mut jobs = match unit.logical.begin(lun, &command.cdb[..16], unit.blocks()) {
-            Step::Ended(Reply::Good) => return Err(Ended::good(0)),
+        let sent = |bytes: &mut [u8]| take(memory, named, bytes);
+        let work = match unit.logical.begin(lun, &command.cdb[..16], unit.blocks(), sent) {
+            Step::Work(work) => work,
+            Step::Ended(Reply::Good(taken)) => return Err(Ended::good(taken)),
             Step::Ended(Reply::Check(sense)) => return Err(Ended::check(sense)),
             Step::Ended(Reply::Data(_)) if is_out => return Err(Ended::good(0)),
             Step::Ended(Reply::Data(bytes)) => {
@@ -267,86 +246,48 @@ impl RequestVerbs {
                 let response = if is_whole { response::OK } else { response::OVERRUN };
                 return Err(Ended { response, ..Ended::good(moved as u32) });
             }
-            Step::ModeSelect(select) => {
-                slot.moves_bytes = select.len.into();
-                mode_select(unit, select, |bytes| take(memory, named, bytes))
-                    .map_err(Ended::check)?
-            }
-            Step::SetTimestamp(len) => {
-                let mut bytes = vec![0; len];
-                let is_whole = take(memory, named, &mut bytes);
-                let set = unit.logical.set_timestamp(if is_whole { &bytes } else { &[] });
-                return Err(set.map_or_else(Ended::check, |()| Ended::good(len as u32)));
-            }
-            Step::Blocks(command) => {
-                let sent = |bytes: &mut [u8]| take(memory, named, bytes);
-                match plan(unit, command, sent).map_err(Ended::check)? {
-                    Plan::Nothing => return Err(Ended::good(0)),
-                    Plan::Jobs(jobs, moves_bytes) => {
-                        slot.moves_bytes = moves_bytes;
-                        jobs
-                    }
-                    Plan::Move(job) => {
-                        if slot.data_bytes < job.len_bytes || is_out != (job.op == Op::Write) {
-                            return Err(Ended::fail(response::OVERRUN));
-                        }
-                        let mut list = slot.list.take().ok_or(Ended::fail(response::FAILURE))?;
-                        if list.fill(segments.iter().copied()).is_err() {
-                            slot.list = Some(list);
-                            return Err(Ended::fail(response::FAILURE));
-                        }
-                        slot.moves_bytes = job.len_bytes;
-                        slot.under_way = Some((target, id));
-                        lane.begin(head, job, Some(list));
-                        return Ok(());
-                    }
-                }
-            }
         };
-        let Some(job) = jobs.pop() else { return Err(Ended::good(slot.moves_bytes)) };
-        slot.more = jobs;
+        let (access, list) = match work {
+            Work::Move(access) => {
+                if slot.data_bytes < access.len_bytes || is_out != (access.op == Op::Write) {
+                    return Err(Ended::fail(response::OVERRUN));
+                }
+                let mut list = slot.list.take().ok_or(Ended::fail(response::FAILURE))?;
+                if list.fill(segments.iter().copied()).is_err() {
+                    slot.list = Some(list);
+                    return Err(Ended::fail(response::FAILURE));
+                }
+                slot.moves_bytes = access.len_bytes;
+                (access, Some(list))
+            }
+            Work::Each { mut accesses, taken } => {
+                let Some(access) = accesses.pop() else { return Err(Ended::good(taken)) };
+                (slot.more, slot.moves_bytes) = (accesses, taken);
+                (access, None)
+            }
+            Work::Fill { .. } => return Err(illegal(Code::INVALID_FIELD_IN_LIST)),
+            Work::Compare { .. } => return Err(illegal(Code::INVALID_OPCODE)),
+        };
         slot.under_way = Some((target, id));
-        lane.begin(head, job, None);
+        lane.begin(head, job_of(access), list);
         Ok(())
     }
 }
 
-/// Turns the write cache on or off for a MODE SELECT. When it is turned off, the data in it is made
-/// durable.
-fn mode_select(
-    unit: &Unit,
-    select: ModeSelect,
-    sent: impl FnOnce(&mut [u8]) -> bool,
-) -> std::result::Result<Vec<Job>, Sense> {
-    let mut bytes = vec![0; select.len.into()];
-    if !sent(&mut bytes) {
-        return Err(Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH));
-    }
-    let write_cache = unit.logical.mode_select(select, &bytes)?;
-    let goes_off = !write_cache && unit.logical.has_write_cache();
-    // From now on writes are durable; the flush is about those before.
-    unit.logical.set_write_cache(write_cache);
-    let flush = Job { op: Op::Flush, durable: false, offset_bytes: 0, len_bytes: 0 };
-    Ok(if goes_off { vec![flush] } else { Vec::new() })
+fn illegal(code: Code) -> Ended {
+    Ended::check(Sense::new(Key::IllegalRequest, code))
+}
+
+fn job_of(access: Access) -> Job {
+    let Access { op, durable, offset_bytes, len_bytes } = access;
+    Job { op, durable, offset_bytes, len_bytes }
 }
 
 /// Gives a head back.
 fn answer(slot: &mut Slot, head: u16, ended: Ended, ring: &mut GuestRing, guest: Guest<'_>) {
     let Some(place) = slot.place.take() else { return };
-    let mut bytes = [0; RESPONSE_BYTES];
-    let mut found = Response {
-        response: slot.response.take().unwrap_or(ended.response),
-        status: GOOD,
-        residual: slot.data_bytes.saturating_sub(ended.moved),
-        sense_bytes: 0,
-    };
-    if let Some(sense) = ended.sense {
-        let sense = sense.encode_fixed();
-        bytes[Response::SENSE_AT..][..sense.len()].copy_from_slice(&sense);
-        (found.status, found.sense_bytes) = (CHECK_CONDITION, sense.len() as u32);
-    }
-    bytes[..Response::SENSE_AT].copy_from_slice(&found.encode());
-    place.store(guest.memory, &bytes);
+    let response = slot.response.take().unwrap_or(ended.response);
+    place.store(guest.memory, &Ended { response, ..ended }.encode(slot.data_bytes));
     let data_bytes = if slot.is_in { ended.moved } else { 0 };
     slot.under_way = None;
     slot.more.clear();
@@ -400,7 +341,10 @@ impl Verbs for RequestVerbs {
                         return again.push(head);
                     }
                     Ok(()) => Ended::good(slot.moves_bytes),
-                    Err(error) => Ended::check(sense_of(unit, job, error)),
+                    Err(error) => {
+                        let Job { op, offset_bytes, .. } = job;
+                        Ended::check(unit.logical.failure(op, offset_bytes, error.kind))
+                    }
                 };
                 answer(slot, head, ended, ring, guest);
                 if is_owed {
@@ -408,8 +352,8 @@ impl Verbs for RequestVerbs {
                 }
             });
             for head in again.drain(..) {
-                if let Some(job) = slots[usize::from(head)].more.pop() {
-                    lane.begin(head, job, None);
+                if let Some(access) = slots[usize::from(head)].more.pop() {
+                    lane.begin(head, job_of(access), None);
                 }
             }
         }

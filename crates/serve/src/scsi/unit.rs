@@ -8,7 +8,6 @@ use qpair_scsi_unit::{Facts, Limits, LogicalUnit};
 use qpair_scsi_wire::command::opcode;
 use qpair_scsi_wire::sense::Code;
 
-use super::blocks::{TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_RANGES_MAX, WRITE_SAME_BYTES_MAX};
 use crate::bdevs::hash;
 use crate::disk::Disk;
 
@@ -54,10 +53,10 @@ impl Unit {
             // What is discarded is undefined.
             reads_zeroes: false,
             limits: Limits {
-                transfer_bytes_max: TRANSFER_BYTES_MAX,
-                unmap_bytes_max: if info.discards { UNMAP_BYTES_MAX } else { 0 },
-                unmap_ranges_max: if info.discards { UNMAP_RANGES_MAX } else { 0 },
-                write_same_bytes_max: if info.writes_zeroes { WRITE_SAME_BYTES_MAX } else { 0 },
+                transfer_bytes_max: 4 << 20,
+                unmap_bytes_max: if info.discards { 1 << 31 } else { 0 },
+                unmap_ranges_max: if info.discards { 256 } else { 0 },
+                write_same_bytes_max: if info.writes_zeroes { 1 << 31 } else { 0 },
             },
             now: std::time::Instant::now,
             without: &WITHOUT[usize::from(info.discards)..if info.writes_zeroes { 5 } else { 7 }],
@@ -71,13 +70,9 @@ impl Unit {
         }
     }
 
-    pub(super) fn block_bytes(&self) -> u32 {
-        self.logical.facts().block_bytes
-    }
-
     /// Returns the current number of blocks.
     pub(super) fn blocks(&self) -> u64 {
-        self.disk.device.size_bytes() / u64::from(self.block_bytes())
+        self.disk.device.size_bytes() / u64::from(self.logical.facts().block_bytes)
     }
 
     /// Whether the size has changed since the last call. If so, the guest is told with its next

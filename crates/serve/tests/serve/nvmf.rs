@@ -1,4 +1,6 @@
 //! Subsystems, by JSON-RPC, and our NVMe driver on their controllers.
+//!
+//! Long, because the tests share one host.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "seeds and skips are reported")]

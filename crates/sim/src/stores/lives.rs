@@ -1,5 +1,7 @@
 //! The incarnations of one store: opened, used, ended, judged, and opened again with the data that
 //! survived.
+//!
+//! Long, because one incarnation after the other changes the same record of the run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -4,6 +4,8 @@
 //! A register that is read changes nothing: the handshake goes on when the driver clears its
 //! interrupt.
 
+use std::sync::atomic::Ordering;
+
 use qpair_mpi_wire::registers::{
     DIAGNOSTIC_HISTORY, DIAGNOSTIC_RESET, DIAGNOSTIC_WRITE_ENABLE, DOORBELL, DOORBELL_HANDSHAKE,
     DOORBELL_MESSAGE_UNIT_RESET, DOORBELL_USED, HOST_DIAGNOSTIC, HOST_INTERRUPT_MASK,
@@ -109,7 +111,7 @@ impl SoftHba {
             }
             // Words of the doorbell are taken at once, so the bit for that is never set.
             HOST_INTERRUPT_STATUS if control.rang => STATUS_DOORBELL,
-            HOST_INTERRUPT_MASK => self.interrupt_mask(),
+            HOST_INTERRUPT_MASK => self.mask.load(Ordering::Relaxed),
             _ => 0,
         }
     }
@@ -120,7 +122,7 @@ impl SoftHba {
             WRITE_SEQUENCE => self.write_key(value),
             HOST_DIAGNOSTIC => self.write_diagnostic(value),
             HOST_INTERRUPT_STATUS => self.clear_interrupt(),
-            HOST_INTERRUPT_MASK => self.set_interrupt_mask(value & MASK_ALL),
+            HOST_INTERRUPT_MASK => self.mask.store(value & MASK_ALL, Ordering::Relaxed),
             REPLY_FREE_HOST_INDEX => self.set_reply_free_index(value),
             REPLY_POST_HOST_INDEX => self.set_reply_index((value >> 24) as u8, value & 0xFF_FFFF),
             _ => {
@@ -140,7 +142,7 @@ impl SoftHba {
         }
         let rang = control.rang;
         if let Handshake::Taking { words, dwords } = &mut control.handshake {
-            self.strict().check(
+            self.strict.check(
                 !rang,
                 format_args!("handshake: a word before the controller's doorbell was cleared"),
             );
@@ -156,12 +158,12 @@ impl SoftHba {
             return;
         }
         let is_idle = matches!(control.handshake, Handshake::None);
-        self.strict().check(is_idle, format_args!("doorbell: {value:#010x} within a handshake"));
+        self.strict.check(is_idle, format_args!("doorbell: {value:#010x} within a handshake"));
         match value >> 24 {
             DOORBELL_HANDSHAKE => {
                 let dwords = (value >> 16 & 0xFF) as usize;
                 let is_whole = (1..=HANDSHAKE_DWORDS_MAX).contains(&dwords);
-                self.strict().check(is_whole, format_args!("handshake: {dwords} words"));
+                self.strict.check(is_whole, format_args!("handshake: {dwords} words"));
                 if is_whole {
                     control.handshake = Handshake::Taking { words: Vec::new(), dwords };
                     control.ring();
@@ -171,7 +173,7 @@ impl SoftHba {
                 self.forget_driver();
                 *control = Control { was_reset: control.was_reset, ..Control::default() };
             }
-            other => self.strict().check(false, format_args!("doorbell: function {other:#04x}")),
+            other => self.strict.check(false, format_args!("doorbell: function {other:#04x}")),
         }
     }
 
@@ -203,7 +205,7 @@ impl SoftHba {
 
     fn write_diagnostic(&self, value: u32) {
         let mut control = self.control();
-        self.strict()
+        self.strict
             .check(control.is_open, format_args!("diagnostic register: written without the keys"));
         if !control.is_open || value & DIAGNOSTIC_RESET == 0 {
             return;
@@ -212,7 +214,7 @@ impl SoftHba {
         self.forget_driver();
         self.forget_fault();
         self.reset_units();
-        let hangs = self.faults().takes_hang();
+        let hangs = self.faults.takes_hang();
         *control = Control {
             was_reset: true,
             is_open: true,

@@ -87,21 +87,21 @@ impl SoftHba {
         held.is_told = true;
         Events::tell(&mut held, kind::SAS_DISCOVERY, &encode_discovery(false));
         // Those of the controller one by one: each is a port of its own.
-        for phy in 0..self.topology().phys {
-            if let Some(handle) = self.attached_handle(self.topology().at_phy(phy)) {
+        for phy in 0..self.topology.phys {
+            if let Some(handle) = self.attached_handle(self.topology.at_phy(phy)) {
                 let body = self.own(phy as u8).encode(&[added(handle)]);
                 Events::tell(&mut held, kind::SAS_TOPOLOGY_CHANGE_LIST, &body);
             }
         }
-        for it in self.topology().expanders() {
+        for it in self.topology.expanders() {
             self.tell_expander(&mut held, &it);
         }
         Events::tell(&mut held, kind::SAS_DISCOVERY, &encode_discovery(true));
     }
 
     fn own(&self, phy: u8) -> Topology {
-        let phys = self.topology().phys as u8;
-        let port = if self.topology().has_expanders() { 0 } else { phy };
+        let phys = self.topology.phys as u8;
+        let port = if self.topology.has_expanders() { 0 } else { phy };
         let (enclosure, expander) = (0, 0);
         Topology { enclosure, expander, phys, first: phy, status: expander::RESPONDING, port }
     }
@@ -112,7 +112,7 @@ impl SoftHba {
         for (number, phys) in phys.chunks(CHANGES_MAX).enumerate() {
             let changes: Vec<Change> = phys
                 .iter()
-                .map(|phy| self.topology().attached(it, *phy))
+                .map(|phy| self.topology.attached(it, *phy))
                 .map(|attached| match (attached, self.attached_handle(attached)) {
                     (_, None) => Change { handle: 0, link_rate: 0, reason: VACANT },
                     (Some(Attached::Disk(_)), Some(handle)) => added(handle),
@@ -133,7 +133,7 @@ impl SoftHba {
             false => (LINK_DOWN, change::NOT_RESPONDING),
         };
         let change = Change { handle, link_rate, reason };
-        let place = self.topology().place(number);
+        let place = self.topology.place(number);
         let list = match place.expander {
             Some(expander) => expander.list(place.phy, expander::RESPONDING),
             None => self.own(place.phy),

@@ -212,7 +212,7 @@ impl SoftHba {
         }
         let due = self.finish_parked(&mut lane);
         if queue == 0 && lane.setup.is_some() {
-            while let Some(event) = self.next_event() {
+            while let Some(event) = self.events.next() {
                 lane.answer(0, Some(event));
             }
         }
@@ -285,7 +285,7 @@ impl SoftHba {
                 }
             };
             // Before it is seen: a driver that sees it may use the SMID again.
-            self.strict().answered(answer.smid);
+            self.strict.answered(answer.smid);
             if let Some((memory, offset)) = lane.table.bytes(entries) {
                 // Release: data, sense and frame are seen by a driver that sees the descriptor.
                 memory.store_u64_release(offset + lane.index as usize * DESCRIPTOR_BYTES, word);

@@ -51,7 +51,7 @@ impl SoftHba {
             reply_queue_entries_max: REPLY_QUEUE_ENTRIES_MAX,
             reply_bytes: REPLY_BYTES as u32,
             handle_max: self.handle_max(),
-            handle_min: self.topology().phys + 1,
+            handle_min: self.topology.phys + 1,
         }
     }
 
@@ -141,7 +141,7 @@ impl SoftHba {
                 self.tell_all();
                 if queue == 0 {
                     // The events of the discovery come before the answer.
-                    while let Some(event) = self.next_event() {
+                    while let Some(event) = self.events.next() {
                         lane.answer(0, Some(event));
                     }
                 } else {
@@ -150,7 +150,7 @@ impl SoftHba {
                 default(ioc_status::SUCCESS)
             }
             function::EVENT_NOTIFICATION => {
-                self.set_event_masks(decode_masks(frame));
+                self.events.set_masks(decode_masks(frame));
                 default(ioc_status::SUCCESS)
             }
             function::EVENT_ACK => default(ioc_status::SUCCESS),

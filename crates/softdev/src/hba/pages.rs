@@ -51,11 +51,11 @@ impl SoftHba {
             SAS_PHY_0 if is_head => Some(self.sas_phy_0(0)),
             SAS_PHY_0 => {
                 let phy = asked.address & 0xFF;
-                (phy < self.topology().phys.into()).then(|| self.sas_phy_0(phy as u8))
+                (phy < self.topology.phys.into()).then(|| self.sas_phy_0(phy as u8))
             }
             SAS_DEVICE_0 if is_head => Some(SasDevice::default().encode()),
             SAS_DEVICE_0 => self.sas_device(asked.address).map(|device| device.encode()),
-            EXPANDER_0 | EXPANDER_1 | ENCLOSURE_0 if !self.topology().has_expanders() => None,
+            EXPANDER_0 | EXPANDER_1 | ENCLOSURE_0 if !self.topology.has_expanders() => None,
             EXPANDER_0 if is_head => Some(new_page(EXPANDER_0, 6, 0x3C)),
             EXPANDER_0 => self.expander_0(asked.address),
             EXPANDER_1 if is_head => Some(new_page(EXPANDER_1, 2, 0x2C)),
@@ -79,13 +79,13 @@ impl SoftHba {
     }
 
     fn sas_io_unit_0(&self) -> Vec<u8> {
-        let phys = self.topology().phys;
+        let phys = self.topology.phys;
         let mut page = new_page(SAS_IO_UNIT_0, 5, 0x10 + 20 * usize::from(phys));
         page[0x0C] = phys as u8;
         for phy in 0..phys {
             let at = 0x10 + 20 * usize::from(phy);
-            let handle = self.attached_handle(self.topology().at_phy(phy));
-            page[at] = if self.topology().has_expanders() { 0 } else { phy as u8 };
+            let handle = self.attached_handle(self.topology.at_phy(phy));
+            page[at] = if self.topology.has_expanders() { 0 } else { phy as u8 };
             page[at + 3] = if handle.is_some() { RATE } else { 0 };
             let info = if handle.is_some() { INFO_CONTROLLER } else { 0 };
             put(&mut page, at + 4, &info.to_le_bytes());
@@ -96,7 +96,7 @@ impl SoftHba {
     }
 
     fn sas_io_unit_1(&self) -> Vec<u8> {
-        let phys = usize::from(self.topology().phys);
+        let phys = usize::from(self.topology.phys);
         let mut page = new_page(SAS_IO_UNIT_1, 9, 0x14 + 12 * phys);
         page[0x10] = phys as u8;
         for number in 0..phys {
@@ -110,7 +110,7 @@ impl SoftHba {
     }
 
     fn sas_phy_0(&self, number: u8) -> Vec<u8> {
-        let handle = self.attached_handle(self.topology().at_phy(number.into()));
+        let handle = self.attached_handle(self.topology.at_phy(number.into()));
         let mut page = new_page(SAS_PHY_0, 3, 0x20);
         put(&mut page, 0x08, &CONTROLLER_HANDLE.to_le_bytes());
         put(&mut page, 0x0C, &handle.unwrap_or(0).to_le_bytes());
@@ -132,8 +132,8 @@ impl SoftHba {
     }
 
     fn expander_0(&self, address: u32) -> Option<Vec<u8>> {
-        let handles = self.topology().expanders().map(|it| it.handle);
-        let it = self.topology().expander(Self::named(address, ADDRESS_HANDLE, handles)?)?;
+        let handles = self.topology.expanders().map(|it| it.handle);
+        let it = self.topology.expander(Self::named(address, ADDRESS_HANDLE, handles)?)?;
         let mut page = new_page(EXPANDER_0, 6, 0x3C);
         put(&mut page, 0x0A, &it.enclosure.to_le_bytes());
         put(&mut page, 0x0C, &self.expander_address(it.handle).to_le_bytes());
@@ -147,11 +147,11 @@ impl SoftHba {
     /// A phy of an expander.
     fn expander_1(&self, address: u32) -> Option<Vec<u8>> {
         let phy = (address >> 16 & 0xFF) as u8;
-        let expander = self.topology().expander(address as u16)?;
+        let expander = self.topology.expander(address as u16)?;
         if address & 0xF000_0000 != ADDRESS_PHY || phy >= expander.phys {
             return None;
         }
-        let attached = self.topology().attached(&expander, phy);
+        let attached = self.topology.attached(&expander, phy);
         let handle = self.attached_handle(attached);
         let info = match (attached, handle) {
             (_, None) => 0,
@@ -174,7 +174,7 @@ impl SoftHba {
 
     /// An enclosure: the slots of one leaf's disks.
     fn enclosure_0(&self, address: u32) -> Option<Vec<u8>> {
-        let leaves = || self.topology().expanders().filter(|it| it.enclosure > 0);
+        let leaves = || self.topology.expanders().filter(|it| it.enclosure > 0);
         let enclosure = Self::named(address, ADDRESS_ENCLOSURE, leaves().map(|it| it.enclosure))?;
         let leaf = leaves().find(|it| it.enclosure == enclosure)?;
         let mut page = new_page(ENCLOSURE_0, 4, 0x28);
@@ -196,11 +196,11 @@ impl SoftHba {
             });
         }
         // Expanders have the lower handles; those of disks come in any order.
-        let mut handles: Vec<u16> = self.topology().expanders().map(|it| it.handle).collect();
-        handles.extend(self.phys().iter().filter_map(super::device::Phy::handle));
+        let mut handles: Vec<u16> = self.topology.expanders().map(|it| it.handle).collect();
+        handles.extend(self.phys.iter().filter_map(super::device::Phy::handle));
         handles.sort_unstable();
         let handle = Self::named(address, ADDRESS_HANDLE, handles.into_iter())?;
-        match self.topology().expander(handle) {
+        match self.topology.expander(handle) {
             Some(expander) => Some(SasDevice {
                 address: self.expander_address(handle),
                 enclosure: expander.enclosure,
@@ -217,7 +217,7 @@ impl SoftHba {
 
     fn disk(&self, handle: u16) -> Option<SasDevice> {
         let (number, phy) = self.phy_of(handle)?;
-        let place = self.topology().place(number);
+        let place = self.topology.place(number);
         Some(SasDevice {
             // Without an enclosure there are no slots: Linux takes such a disk for another one
             // after a reset if it has a number here.

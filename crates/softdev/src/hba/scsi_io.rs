@@ -35,7 +35,7 @@ impl SoftHba {
         let io = ScsiIo::decode(&frame);
         let command = qpair_scsi_wire::Command::decode(&io.cdb).ok().filter(is_of_blocks);
         if command.is_some()
-            && let Some(fault) = self.faults().next()
+            && let Some(fault) = self.faults.next()
         {
             return self.run_faulty(lane, request.smid, &frame, &io, fault);
         }

@@ -108,7 +108,7 @@ impl SoftHba {
     /// Returns the violations by drivers since the controller was created. There are none unless
     /// the controller is strict.
     pub fn violations(&self) -> Violations {
-        let strict = self.strict();
+        let strict = &self.strict;
         let told = strict.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Violations { count: strict.count.load(Ordering::Relaxed), told }
     }
@@ -116,7 +116,7 @@ impl SoftHba {
     /// A request is posted.
     #[cold]
     pub(crate) fn check_post(&self, word: u64) {
-        let strict = self.strict();
+        let strict = &self.strict;
         let RequestDescriptor { kind, queue, smid, .. } = RequestDescriptor::decode(word);
         let is_used = self.slot(queue.into()).is_some_and(|slot| slot.lock().setup.is_some());
         strict.check(is_used, format_args!("post: reply queue {queue} is not in use"));
@@ -148,14 +148,14 @@ impl SoftHba {
         posted: RequestDescriptor,
         frame: &[u8; FRAME_BYTES],
     ) {
-        if self.transcript().is_on() {
+        if self.transcript.is_on() {
             let (smid, hex) = (posted.smid, Transcript::hex(frame));
             let at = lane
                 .setup
                 .map_or(0, |setup| setup.frames + u64::from(smid) * u64::from(setup.frame_bytes));
-            self.transcript().write(format_args!("frame {smid:x} {at:x} {hex}"));
+            self.transcript.write(format_args!("frame {smid:x} {at:x} {hex}"));
         }
-        if self.strict().is_on() {
+        if self.strict.is_on() {
             self.check_frame(lane, posted, frame);
         }
     }
@@ -163,7 +163,7 @@ impl SoftHba {
     /// A frame that was posted so.
     #[cold]
     fn check_frame(&self, lane: &Lane, posted: RequestDescriptor, frame: &[u8; FRAME_BYTES]) {
-        let strict = self.strict();
+        let strict = &self.strict;
         let (kind, smid) = (posted.kind, posted.smid);
         let of = message::function_of(frame);
         let is_kind = match kind {
@@ -182,7 +182,7 @@ impl SoftHba {
     }
 
     fn check_scsi_io(&self, lane: &Lane, posted: RequestDescriptor, frame: &[u8; FRAME_BYTES]) {
-        let strict = self.strict();
+        let strict = &self.strict;
         let smid = posted.smid;
         let io = ScsiIo::decode(frame);
         strict.check(
@@ -227,7 +227,7 @@ impl SoftHba {
             let element = Element::decode(&frame[at..]);
             if element.flags & CHAIN != 0 {
                 let named = usize::from(io.chain_offset) * ELEMENT_BYTES;
-                self.strict().check(
+                self.strict.check(
                     named == at,
                     format_args!("SMID {smid}: a chain at byte {at}, and the frame says {named}"),
                 );
@@ -235,20 +235,20 @@ impl SoftHba {
             }
             sum += u64::from(element.len);
             if element.flags & END_OF_LIST != 0 {
-                return self.strict().check(
+                return self.strict.check(
                     sum == u64::from(io.data_bytes),
                     format_args!("SMID {smid}: a list of {sum} bytes for {}", io.data_bytes),
                 );
             }
         }
-        self.strict().broken(format_args!("SMID {smid}: a list without an end"));
+        self.strict.broken(format_args!("SMID {smid}: a list without an end"));
     }
 
     /// The segments of a list that `chain` leads to, behind `sum` bytes in the frame: as many and
     /// as long as the facts allow, each with the next one where the element before said, and an
     /// end.
     fn check_chain(&self, lane: &Lane, smid: u16, mut chain: Element, len: u32, mut sum: u64) {
-        let strict = self.strict();
+        let strict = &self.strict;
         for _ in 0..CHAIN_DEPTH_MAX {
             let Element { address, len: bytes, next_chain, .. } = chain;
             let found = lane.table.find(address, bytes, &mut LastHit::default());
@@ -293,7 +293,7 @@ impl SoftHba {
 
     /// A driver says where its queues are.
     pub(crate) fn check_init(&self, init: &Init) {
-        let strict = self.strict();
+        let strict = &self.strict;
         for (what, at) in [
             ("frames", init.frames),
             ("reply queues", init.reply_queues),
@@ -313,7 +313,7 @@ impl SoftHba {
     /// The driver says up to where it has taken replies.
     #[cold]
     pub(crate) fn check_reply_index(&self, queue: u8, index: u32, slot: Option<&Slot>) {
-        let strict = self.strict();
+        let strict = &self.strict;
         let Some((entries, written)) = slot.and_then(|slot| slot.lock().written()) else {
             return strict.broken(format_args!("reply queue {queue} is told of, and not in use"));
         };
@@ -331,7 +331,7 @@ impl SoftHba {
     #[inline]
     pub(crate) fn check_reply_frame(&self, low: u32) {
         let is_aligned = low.is_multiple_of(BUFFER_ALIGNMENT);
-        self.strict().check(is_aligned, format_args!("a reply frame at {low:#x}"));
+        self.strict.check(is_aligned, format_args!("a reply frame at {low:#x}"));
     }
 }
 

@@ -21,7 +21,7 @@ impl SoftHba {
         };
         self.note_frame(&lane, request, &frame);
         drop(lane);
-        if self.faults().ignores_tasks() {
+        if self.faults.ignores_tasks() {
             return;
         }
         let reply = match message::function_of(&frame) {

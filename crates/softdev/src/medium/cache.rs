@@ -1,15 +1,29 @@
-//! A volatile write cache, modelled by its visible effect: data that was not flushed may be lost
-//! with the power.
+//! The volatile write cache of drives, modelled by its visible effect: data that was not flushed
+//! may be lost with the power.
 //!
 //! The medium always has the newest bytes. The cache keeps the content of stable storage: for each
 //! sector written since it was last made durable, the content before. A flush drops these contents;
 //! a loss of power puts some of them back. The number of sectors is bounded: the oldest count as
 //! written to stable storage first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Medium, MediumResult};
+/// The storage behind a cache.
+pub trait Storage {
+    /// Reads a range.
+    ///
+    /// # Errors
+    /// The error of the storage.
+    fn read_bytes(&self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes a range.
+    ///
+    /// # Errors
+    /// The error of the storage.
+    fn write_bytes(&self, at: u64, from: &[u8]) -> io::Result<()>;
+}
 
 /// The number of shards. Each has a lock of its own, so that queues seldom wait for each other.
 const SHARDS: u64 = 16;
@@ -18,8 +32,9 @@ const RUN_SECTORS: u64 = 64;
 /// Ranges longer than this go to stable storage at once.
 pub(crate) const RANGE_BYTES_MAX: u64 = 8 << 20;
 
+/// A volatile write cache. Callers tell it of every write.
 #[derive(Debug)]
-pub(crate) struct WriteCache {
+pub struct VolatileCache {
     shards: Vec<Mutex<Shard>>,
     sector_shift: u32,
     /// The maximum number of sectors of a shard.
@@ -47,9 +62,10 @@ impl Shard {
     }
 }
 
-impl WriteCache {
-    /// A cache of `size_bytes` for sectors of `1 << sector_shift` bytes.
-    pub(crate) fn new(size_bytes: u64, sector_shift: u32) -> Self {
+impl VolatileCache {
+    /// Makes a cache of `size_bytes` for sectors of `1 << sector_shift` bytes.
+    #[must_use]
+    pub fn new(size_bytes: u64, sector_shift: u32) -> Self {
         let sectors_max = ((size_bytes >> sector_shift) / SHARDS).max(1) as usize;
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { shards, sector_shift, sectors_max }
@@ -64,8 +80,11 @@ impl WriteCache {
         at >> self.sector_shift..(at + len) >> self.sector_shift
     }
 
-    /// Before a range is written: remembers what stable storage has.
-    pub(crate) fn keep(&self, medium: &Medium, at: u64, len: u64) -> MediumResult {
+    /// Notes, before a range is written, what stable storage has.
+    ///
+    /// # Errors
+    /// The error of reading it.
+    pub fn keep(&self, medium: &impl Storage, at: u64, len: u64) -> io::Result<()> {
         for sector in self.sectors(at, len) {
             let Some(mut shard) = self.shard(sector) else { continue };
             if shard.stable.contains_key(&sector) {
@@ -85,8 +104,8 @@ impl WriteCache {
         Ok(())
     }
 
-    /// After a range went to stable storage.
-    pub(crate) fn forget(&self, at: u64, len: u64) {
+    /// Notes that a range went to stable storage.
+    pub fn forget(&self, at: u64, len: u64) {
         let sectors = self.sectors(at, len);
         if len <= RANGE_BYTES_MAX {
             for sector in sectors {
@@ -102,44 +121,61 @@ impl WriteCache {
         }
     }
 
-    /// After everything went to stable storage.
-    pub(crate) fn forget_all(&self) {
+    /// Notes that everything went to stable storage.
+    pub fn forget_all(&self) {
         for shard in &self.shards {
             shard.lock().unwrap_or_else(PoisonError::into_inner).forget_all();
         }
     }
 
-    /// The power fails: of each sector that is not on stable storage, chance decides whether it got
-    /// there. In some cuts all of them are lost, in some none: by single chances neither would ever
-    /// be seen.
-    pub(crate) fn lose(&self, medium: &Medium, seed: u64) -> MediumResult {
-        let share = [1.0, 0.9, 0.5, 0.5, 0.1, 0.0][fastrand::Rng::with_seed(seed).usize(0..6)];
+    /// Cuts the power: each sector that is not on stable storage is lost if `loses` says so. The
+    /// sectors come in ascending order. Returns the number of sectors, and how many are lost.
+    ///
+    /// # Errors
+    /// The error of writing what stable storage has.
+    pub fn lose(
+        &self,
+        medium: &impl Storage,
+        mut loses: impl FnMut(u64) -> bool,
+    ) -> io::Result<(usize, usize)> {
+        let mut unflushed = BTreeMap::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (sector, bytes) in &shard.stable {
-                // By the sector's own chance: the order of the map must not matter.
-                let mixed = seed ^ sector.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                if fastrand::Rng::with_seed(mixed).f64() < share {
-                    medium.write_bytes(sector << self.sector_shift, bytes)?;
-                }
-            }
-            shard.forget_all();
+            unflushed.extend(shard.stable.drain());
+            shard.order.clear();
         }
-        Ok(())
+        let (count, mut lost) = (unflushed.len(), 0);
+        for (sector, bytes) in unflushed {
+            if loses(sector) {
+                medium.write_bytes(sector << self.sector_shift, &bytes)?;
+                lost += 1;
+            }
+        }
+        Ok((count, lost))
+    }
+}
+
+/// Returns the sectors that a loss of power takes, by a seed: of some losses all, of some none. By
+/// single chances neither would ever be seen.
+pub(super) fn losses(seed: u64) -> impl Fn(u64) -> bool {
+    let share = [1.0, 0.9, 0.5, 0.5, 0.1, 0.0][fastrand::Rng::with_seed(seed).usize(0..6)];
+    move |sector| {
+        let mixed = seed ^ sector.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        fastrand::Rng::with_seed(mixed).f64() < share
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::medium::MediumOptions;
+    use crate::medium::{Medium, MediumOptions};
 
     #[test]
     fn what_was_flushed_stays_and_the_rest_is_lost_by_chance() {
         let mut cuts = [0; 3];
         for seed in 0..100 {
             let (medium, _) = Medium::open(&MediumOptions::Ram, 1 << 20).unwrap();
-            let cache = WriteCache::new(1 << 20, 9);
+            let cache = VolatileCache::new(1 << 20, 9);
             let write = |sector: u64, value: u8| {
                 cache.keep(&medium, sector << 9, 512).unwrap();
                 medium.write_bytes(sector << 9, &[value; 512]).unwrap();
@@ -149,7 +185,7 @@ mod tests {
             (100..200).for_each(|sector| write(sector, 2));
             (100..200).for_each(|sector| write(sector, 3));
             cache.forget(150 << 9, 50 << 9);
-            cache.lose(&medium, seed).unwrap();
+            cache.lose(&medium, losses(seed)).unwrap();
             let value = |sector: u64| {
                 let mut bytes = [0; 512];
                 medium.read_bytes(sector << 9, &mut bytes).unwrap();
@@ -168,7 +204,7 @@ mod tests {
     #[test]
     fn the_oldest_go_to_stable_storage_when_it_is_full() {
         let (medium, _) = Medium::open(&MediumOptions::Ram, 8 << 20).unwrap();
-        let cache = WriteCache::new(64 << 10, 9);
+        let cache = VolatileCache::new(64 << 10, 9);
         for sector in 0..10_000 {
             cache.keep(&medium, sector << 9, 512).unwrap();
         }

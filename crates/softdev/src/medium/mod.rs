@@ -15,7 +15,8 @@ use qpair_block::Result;
 
 use qpair_pci::model::DmaSpan;
 
-pub(crate) use self::cache::{RANGE_BYTES_MAX, WriteCache};
+pub(crate) use self::cache::RANGE_BYTES_MAX;
+pub use self::cache::{Storage, VolatileCache};
 pub(crate) use self::file::FileMedium;
 pub(crate) use self::ram::RamMedium;
 pub(crate) use self::volume::{Extents, Volume};
@@ -95,33 +96,6 @@ impl Medium {
         }
     }
 
-    /// Reads into memory of this program. From nothing come zeroes.
-    pub(crate) fn read_bytes(&self, at: u64, into: &mut [u8]) -> MediumResult {
-        match self {
-            Self::Null => {
-                into.fill(0);
-                Ok(())
-            }
-            Self::Ram(ram) => {
-                ram.read_bytes(at, into);
-                Ok(())
-            }
-            Self::File(file) => file.read(at, into),
-        }
-    }
-
-    /// Writes from memory of this program.
-    pub(crate) fn write_bytes(&self, at: u64, from: &[u8]) -> MediumResult {
-        match self {
-            Self::Null => Ok(()),
-            Self::Ram(ram) => {
-                ram.write_bytes(at, from);
-                Ok(())
-            }
-            Self::File(file) => file.write(at, from),
-        }
-    }
-
     /// Makes a range read as zeroes, and gives back what memory or disk it took.
     pub(crate) fn zero(&self, at: u64, len: u64) -> MediumResult {
         match self {
@@ -136,6 +110,34 @@ impl Medium {
         match self {
             Self::Null | Self::Ram(_) => Ok(()),
             Self::File(file) => file.flush(),
+        }
+    }
+}
+
+/// Reads and writes by memory of this program. From nothing come zeroes.
+impl Storage for Medium {
+    fn read_bytes(&self, at: u64, into: &mut [u8]) -> MediumResult {
+        match self {
+            Self::Null => {
+                into.fill(0);
+                Ok(())
+            }
+            Self::Ram(ram) => {
+                ram.read_bytes(at, into);
+                Ok(())
+            }
+            Self::File(file) => file.read(at, into),
+        }
+    }
+
+    fn write_bytes(&self, at: u64, from: &[u8]) -> MediumResult {
+        match self {
+            Self::Null => Ok(()),
+            Self::Ram(ram) => {
+                ram.write_bytes(at, from);
+                Ok(())
+            }
+            Self::File(file) => file.write(at, from),
         }
     }
 }

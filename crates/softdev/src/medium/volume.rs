@@ -3,7 +3,10 @@
 
 use qpair_block::{Error, ErrorKind, Result};
 
-use super::{Medium, MediumOptions, MediumResult, RANGE_BYTES_MAX, Scratch, WriteCache, of_len};
+use super::cache::losses;
+use super::{
+    Medium, MediumOptions, MediumResult, RANGE_BYTES_MAX, Scratch, Storage, VolatileCache, of_len,
+};
 use qpair_pci::model::DmaSpan;
 
 /// Blocks.
@@ -14,7 +17,7 @@ pub(crate) struct Volume {
     medium: Medium,
     /// None: what is written is on stable storage, as far as the medium has any, once it is
     /// flushed.
-    cache: Option<WriteCache>,
+    cache: Option<VolatileCache>,
 }
 
 /// The byte range that a command reads or writes.
@@ -44,7 +47,7 @@ impl Volume {
             blocks: size_bytes / block,
             block_shift: block.trailing_zeros(),
             cache: (cache_bytes > 0 && !matches!(medium, Medium::Null))
-                .then(|| WriteCache::new(cache_bytes, block.trailing_zeros())),
+                .then(|| VolatileCache::new(cache_bytes, block.trailing_zeros())),
             medium,
         })
     }
@@ -154,8 +157,9 @@ impl Volume {
         self.cache.is_some()
     }
 
-    /// The power fails: see [`WriteCache::lose`].
+    /// Cuts the power: `seed` decides which sectors of the cache are lost.
     pub(crate) fn lose_cache(&self, seed: u64) -> MediumResult {
-        self.cache.as_ref().map_or(Ok(()), |cache| cache.lose(&self.medium, seed))
+        let Some(cache) = &self.cache else { return Ok(()) };
+        cache.lose(&self.medium, losses(seed)).map(|_| ())
     }
 }

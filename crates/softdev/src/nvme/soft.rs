@@ -1,13 +1,11 @@
 //! A soft NVMe drive: a controller with a drive of software behind it.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use qpair_block::Result;
-use qpair_memory::DmaMemory;
 use qpair_nvme_device::NvmeController;
-use qpair_pci::{IrqEvent, Listened, PciDevice, SharedArea, Stepped};
+use qpair_pci::{PciDevice, PciWrapper};
 
 use super::drive::Drive;
 use super::options::SoftNvmeOptions;
@@ -93,90 +91,8 @@ impl fmt::Debug for SoftNvme {
     }
 }
 
-/// Passes everything on to the controller.
-impl PciDevice for SoftNvme {
-    fn kind(&self) -> &'static str {
-        self.controller.kind()
-    }
-
-    fn config_bytes(&self) -> u32 {
-        self.controller.config_bytes()
-    }
-
-    fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        self.controller.read_config(offset, into)
-    }
-
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        self.controller.write_config(offset, bytes)
-    }
-
-    fn bar_bytes(&self, bar: u8) -> u64 {
-        self.controller.bar_bytes(bar)
-    }
-
-    fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        self.controller.read_bar(bar, offset, into)
-    }
-
-    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        self.controller.write_bar(bar, offset, bytes)
-    }
-
-    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        self.controller.shared_area(bar)
-    }
-
-    fn prefers_calls(&self) -> bool {
-        self.controller.prefers_calls()
-    }
-
-    fn is_doorbell(&self, bar: u8, offset: u64) -> bool {
-        self.controller.is_doorbell(bar, offset)
-    }
-
-    fn listen(&self) -> Listened {
-        self.controller.listen()
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        self.controller.shared_file(bar)
-    }
-
-    fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
-        self.controller.map_dma(iova, memory)
-    }
-
-    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
-        self.controller.unmap_dma(iova, len)
-    }
-
-    fn unmap_all(&self) {
-        self.controller.unmap_all();
-    }
-
-    fn irq_count(&self) -> u32 {
-        self.controller.irq_count()
-    }
-
-    fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
-        self.controller.set_irq(vector, event)
-    }
-
-    fn reset(&self) {
-        self.controller.reset();
-    }
-
-    fn end_session(&self) {
-        self.controller.end_session();
-    }
-
-    #[inline]
-    fn step(&self, queue: u16) -> Stepped {
-        self.controller.step(queue)
-    }
-
-    fn step_all(&self) -> Stepped {
-        self.controller.step_all()
+impl PciWrapper for SoftNvme {
+    fn wrapped(&self) -> &impl PciDevice {
+        &self.controller
     }
 }

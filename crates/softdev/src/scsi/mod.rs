@@ -6,4 +6,4 @@
 mod blocks;
 mod unit;
 
-pub(crate) use unit::{Answer, Data, Unit, UnitOptions};
+pub(crate) use unit::{Answer, Data, Unit};

@@ -1,59 +1,20 @@
 //! A logical unit on a medium.
 
 use qpair_block::Result;
-use qpair_scsi_unit::{Facts, Limits, LogicalUnit, ModeSelect, Reply, Step};
+use qpair_scsi_unit::{Facts, Limits, LogicalUnit, Reply, Step};
 use qpair_scsi_wire::command::opcode;
 use qpair_scsi_wire::luns::Lun;
-use qpair_scsi_wire::sense::{Code, Key, Sense};
+use qpair_scsi_wire::sense::{Code, Sense};
 use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
-
-use super::blocks::{TRANSFER_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_RANGES_MAX, WRITE_SAME_BYTES_MAX};
 
 use crate::digest::local_name;
 use crate::hba::DiskOptions;
-use crate::medium::{MediumOptions, Scratch, Volume};
+use crate::medium::{Scratch, Volume};
 use qpair_pci::model::{DmaSpan, DmaTable, Extent};
 
 /// Bytes of a disk's volatile write cache.
 const CACHE_BYTES: u64 = 64 << 20;
 const PRODUCT: &str = "SOFT SAS DISK";
-
-/// A unit to be made.
-#[derive(Clone, Debug)]
-pub(crate) struct UnitOptions {
-    pub(crate) medium: MediumOptions,
-    pub(crate) size_bytes: u64,
-    pub(crate) block_bytes: u32,
-    /// The size of the volatile write cache; 0 if there is none.
-    pub(crate) cache_bytes: u64,
-    pub(crate) serial: String,
-    /// The unit's name (NAA), and the address of its port.
-    pub(crate) naa: u64,
-    pub(crate) port: u64,
-    /// 1: a solid state drive; else revolutions a minute.
-    pub(crate) rotation: u16,
-    /// Whether the unit keeps a timestamp that can be set.
-    pub(crate) timestamp: bool,
-}
-
-impl UnitOptions {
-    /// Returns the options of a disk, which has this `number` on the adapter with this serial
-    /// number.
-    pub(crate) fn of(disk: &DiskOptions, serial: &str, number: u32, has_cache: bool) -> Self {
-        let naa = local_name(serial, number, 4);
-        Self {
-            medium: disk.medium.clone(),
-            size_bytes: disk.size_bytes,
-            block_bytes: disk.logical_block_bytes,
-            cache_bytes: if has_cache { CACHE_BYTES } else { 0 },
-            serial: format!("{serial}{number:02}"),
-            naa,
-            port: naa + 1,
-            rotation: disk.profile.rotation(),
-            timestamp: disk.timestamp,
-        }
-    }
-}
 
 /// A logical unit.
 #[derive(Debug)]
@@ -83,14 +44,13 @@ impl Data<'_> {
         DmaSpan::new(self.table, self.extents)
     }
 
-    /// Returns the first `len` bytes that the initiator sends, or `None` if it sends fewer.
-    pub(crate) fn take(&mut self, len: usize) -> Option<Vec<u8>> {
-        if !self.is_out || self.len() < len {
-            return None;
+    /// Copies the first bytes that the initiator sends. Returns false if it sends fewer.
+    fn take(&mut self, into: &mut [u8]) -> bool {
+        let is_whole = self.is_out && self.len() >= into.len();
+        if is_whole {
+            self.span(into.len()).copy_to(into);
         }
-        let mut bytes = vec![0; len];
-        self.span(len).copy_to(&mut bytes);
-        Some(bytes)
+        is_whole
     }
 
     /// Sends bytes, as far as the initiator has room.
@@ -126,33 +86,36 @@ impl Answer {
 }
 
 impl Unit {
-    pub(crate) fn open(options: UnitOptions) -> Result<Self> {
-        let volume = Volume::open(
-            &options.medium,
-            options.size_bytes,
-            options.block_bytes,
-            options.cache_bytes,
-        )?;
+    /// Opens a disk, which has this `number` on the adapter with this serial number.
+    pub(crate) fn open(
+        disk: &DiskOptions,
+        serial: &str,
+        number: u32,
+        has_cache: bool,
+    ) -> Result<Self> {
+        let (block_bytes, naa) = (disk.logical_block_bytes, local_name(serial, number, 4));
+        let cache_bytes = if has_cache { CACHE_BYTES } else { 0 };
+        let volume = Volume::open(&disk.medium, disk.size_bytes, block_bytes, cache_bytes)?;
         let facts = Facts {
             product: PRODUCT,
-            serial: options.serial,
-            naa: options.naa,
-            port: Some(options.port),
-            block_bytes: options.block_bytes,
+            serial: format!("{serial}{number:02}"),
+            naa,
+            port: Some(naa + 1),
+            block_bytes,
             // Blocks of 512 bytes are eighths of a physical one, as on drives that say 512e.
-            physical_exponent: if options.block_bytes == 512 { 3 } else { 0 },
-            rotation: options.rotation,
+            physical_exponent: if block_bytes == 512 { 3 } else { 0 },
+            rotation: disk.profile.rotation(),
             has_cache: volume.has_cache(),
             read_only: false,
             reads_zeroes: true,
             limits: Limits {
-                transfer_bytes_max: TRANSFER_BYTES_MAX,
-                unmap_bytes_max: UNMAP_BYTES_MAX,
-                unmap_ranges_max: UNMAP_RANGES_MAX,
-                write_same_bytes_max: WRITE_SAME_BYTES_MAX,
+                transfer_bytes_max: 4 << 20,
+                unmap_bytes_max: 512 << 20,
+                unmap_ranges_max: 256,
+                write_same_bytes_max: 64 << 20,
             },
             now: qpair_block::time::now,
-            without: if options.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
+            without: if disk.timestamp { &[] } else { &[opcode::MAINTENANCE_OUT] },
         };
         Ok(Self { volume, logical: LogicalUnit::new(facts) })
     }
@@ -176,33 +139,12 @@ impl Unit {
 
     /// Executes a command.
     pub(crate) fn execute(&self, lun: Lun, cdb: &[u8], mut data: Data<'_>) -> Answer {
-        match self.logical.begin(lun, cdb, self.volume.blocks) {
-            Step::Ended(Reply::Good) => Answer::good(0),
+        let blocks = self.volume.blocks;
+        match self.logical.begin(lun, cdb, blocks, |into| data.take(into)) {
+            Step::Ended(Reply::Good(taken)) => Answer::good(taken as usize),
             Step::Ended(Reply::Data(bytes)) => data.give(&bytes),
             Step::Ended(Reply::Check(sense)) => Answer::check(sense),
-            Step::ModeSelect(select) => self.mode_select(select, &mut data),
-            Step::SetTimestamp(len) => {
-                let bytes = data.take(len).unwrap_or_default();
-                let set = self.logical.set_timestamp(&bytes);
-                set.map_or_else(Answer::check, |()| Answer::good(len))
-            }
-            Step::Blocks(command) => self.execute_blocks(command, &mut data),
+            Step::Work(work) => self.carry_out(work, &mut data),
         }
-    }
-
-    fn mode_select(&self, select: ModeSelect, data: &mut Data<'_>) -> Answer {
-        let len = select.len.into();
-        let Some(bytes) = data.take(len) else {
-            return Answer::check(Sense::new(Key::IllegalRequest, Code::PARAMETER_LIST_LENGTH));
-        };
-        let write_cache = match self.logical.mode_select(select, &bytes) {
-            Ok(write_cache) => write_cache,
-            Err(sense) => return Answer::check(sense),
-        };
-        if !write_cache && self.logical.has_write_cache() && self.volume.flush().is_err() {
-            return Answer::check(Sense::new(Key::MediumError, Code::WRITE_ERROR));
-        }
-        self.logical.set_write_cache(write_cache);
-        Answer::good(len)
     }
 }

@@ -1,22 +1,21 @@
 //! The soft SCSI host as a PCI function.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::Result;
 use qpair_memory::DmaMemory;
-use qpair_pci::{IrqEvent, PciDevice, SharedArea, Stepped};
+use qpair_pci::{PciDevice, Stepped};
+use qpair_scsi_unit::virtio::EventList;
 use qpair_scsi_wire::sense::Code;
 use qpair_virtio::pci::{
     Capability, KIND_COMMON, KIND_DEVICE, KIND_ISR, KIND_NOTIFY, VENDOR, common,
 };
 use qpair_virtio::ring::Broken;
 use qpair_virtio::scsi::{
-    self, CONTROL_QUEUE, EVENT_BYTES, EVENT_QUEUE, Event, PCI_DEVICE, REQUEST_QUEUE, TASK_BYTES,
-    address, event,
+    self, CONTROL_QUEUE, EVENT_QUEUE, Event, PCI_DEVICE, REQUEST_QUEUE, TARGETS_MAX, TASK_BYTES,
+    UNITS_MAX, address, event,
 };
 use qpair_virtio::{STATUS_DRIVER_OK, STATUS_FEATURES_OK, STATUS_NEEDS_RESET};
 
@@ -25,9 +24,9 @@ use super::options::SoftVirtioScsiOptions;
 use super::queue::Queue;
 use super::registers::Registers;
 use crate::hba::Faults;
-use crate::scsi::{Unit, UnitOptions};
+use crate::scsi::Unit;
 use qpair_pci::model::locked;
-use qpair_pci::model::{BAR4_BYTES, CONFIG_BYTES, Config, Identity};
+use qpair_pci::model::{BAR4_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
 
 /// BAR 0: the common configuration, the cause of interrupts, the device's configuration,
@@ -78,7 +77,7 @@ pub struct SoftVirtioScsi {
     slots: Box<[Slot]>,
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
-    events: Mutex<VecDeque<Event>>,
+    events: Mutex<EventList>,
     faults: Faults<VirtioFault>,
 }
 
@@ -110,7 +109,7 @@ impl SoftVirtioScsi {
         let mut disks = Vec::new();
         for (disk, number) in options.disks.iter().zip(0u32..) {
             let has_cache = options.volatile_write_cache;
-            let unit = Unit::open(UnitOptions::of(disk, &options.serial, number, has_cache))?;
+            let unit = Unit::open(disk, &options.serial, number, has_cache)?;
             disks.push(Disk { unit: Arc::new(unit), is_plugged: AtomicBool::new(true) });
         }
         let queues = REQUEST_QUEUE + options.queues;
@@ -162,7 +161,7 @@ impl SoftVirtioScsi {
         &self.faults
     }
 
-    pub(super) fn events(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    pub(super) fn events(&self) -> MutexGuard<'_, EventList> {
         locked(&self.events)
     }
 
@@ -186,19 +185,7 @@ impl SoftVirtioScsi {
     }
 
     fn device_config(&self) -> [u8; scsi::Config::BYTES] {
-        let config = scsi::Config {
-            queues: self.options.queues.into(),
-            segments_max: 126,
-            sectors_max: 0xFFFF,
-            commands_per_unit: 128,
-            event_bytes: EVENT_BYTES as u32,
-            sense_bytes: scsi::SENSE_BYTES as u32,
-            cdb_bytes: scsi::CDB_BYTES as u32,
-            channel_max: 0,
-            target_max: 255,
-            unit_max: 0x3FFF,
-        };
-        config.encode()
+        scsi::Config::new(self.options.queues, TARGETS_MAX - 1, UNITS_MAX - 1).encode()
     }
 
     /// Handles a status that the driver has written.
@@ -241,7 +228,7 @@ impl SoftVirtioScsi {
             while !self.events().is_empty()
                 && let Some((head, memory)) = queue.take()?
             {
-                if let Some(event) = self.events().pop_front() {
+                if let Some(event) = self.events().pop() {
                     let len = queue.write(&memory.written, &event.encode());
                     queue.give(head.into(), len);
                 }
@@ -268,6 +255,11 @@ impl SoftVirtioScsi {
         Ok(progress)
     }
 
+    fn is_access(&self, bar: u8, offset: u64, len: usize) -> bool {
+        let end = offset.checked_add(len as u64);
+        (1..=8).contains(&len) && end.is_some_and(|end| end <= self.bar_bytes(bar))
+    }
+
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
         let registers = locked(&self.registers);
@@ -287,10 +279,6 @@ impl fmt::Debug for SoftVirtioScsi {
 impl PciDevice for SoftVirtioScsi {
     fn kind(&self) -> &'static str {
         "virtio-scsi"
-    }
-
-    fn config_bytes(&self) -> u32 {
-        CONFIG_BYTES as u32
     }
 
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
@@ -314,10 +302,7 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        let inside = offset
-            .checked_add(into.len() as u64)
-            .is_some_and(|end| end <= self.bar_bytes(bar) && !into.is_empty());
-        if !inside || into.len() > 8 {
+        if !self.is_access(bar, offset, into.len()) {
             return false;
         }
         into.fill(0);
@@ -347,10 +332,7 @@ impl PciDevice for SoftVirtioScsi {
     }
 
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        let inside = offset
-            .checked_add(bytes.len() as u64)
-            .is_some_and(|end| end <= self.bar_bytes(bar) && !bytes.is_empty());
-        if !inside || bytes.len() > 8 {
+        if !self.is_access(bar, offset, bytes.len()) {
             return false;
         }
         if bar != REGISTERS {
@@ -373,15 +355,6 @@ impl PciDevice for SoftVirtioScsi {
         true
     }
 
-    fn shared_area(&self, _bar: u8) -> Option<SharedArea> {
-        None
-    }
-
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        let context = format!("a soft SCSI host of virtio shares nothing of BAR {bar}");
-        Err(Error::new(ErrorKind::Invalid, context))
-    }
-
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
         let mut held = locked(&self.table);
         let table = held.with(iova, memory)?;
@@ -400,22 +373,9 @@ impl PciDevice for SoftVirtioScsi {
         self.set_table(&mut locked(&self.table), DmaTable::default());
     }
 
-    fn irq_count(&self) -> u32 {
-        0
-    }
-
-    fn set_irq(&self, _vector: u32, _event: Option<IrqEvent>) -> bool {
-        false
-    }
-
     fn reset(&self) {
         self.set_status(0);
         *locked(&self.config) = config();
-    }
-
-    fn end_session(&self) {
-        self.unmap_all();
-        self.reset();
     }
 
     fn step(&self, queue: u16) -> Stepped {

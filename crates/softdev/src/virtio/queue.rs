@@ -1,8 +1,9 @@
 //! A queue, and commands from its rings to a unit.
 
+use qpair_scsi_unit::virtio::Ended;
 use qpair_scsi_wire::luns::Lun;
 use qpair_virtio::ring::{Area, Areas, Broken, DeviceRing, Layout, Segment, walk};
-use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, Response, place_of, response};
+use qpair_virtio::scsi::{COMMAND_BYTES, Command, RESPONSE_BYTES, place_of, response};
 
 use super::device::SoftVirtioScsi;
 use super::faults::VirtioFault;
@@ -175,8 +176,7 @@ impl Queue {
     /// Ends a parked command.
     pub(super) fn end_parked(&mut self, at: usize, response: u8) {
         let Parked { head, response: place, .. } = self.parked.swap_remove(at);
-        let bytes = Response { response, ..Response::default() }.encode();
-        let len = self.write(&place, &bytes);
+        let len = self.write(&place, &Ended::fail(response).encode(0));
         self.give(head.into(), len);
     }
 }
@@ -202,40 +202,34 @@ impl SoftVirtioScsi {
             _ => None,
         };
         let mut said = Said { head: head.into(), len: 0, is_twice: false };
-        let mut answer = [0; RESPONSE_BYTES];
-        let fail = |response| Response { response, ..Response::default() };
-        let found = match fault {
+        let len_of = |extents: &[Extent]| extents.iter().map(|it| it.len_bytes()).sum::<usize>();
+        let data_bytes = len_of(&data_out) + len_of(&data_in);
+        let mut ended = match fault {
             Some(VirtioFault::LoseCommand) => {
                 queue.parked.push(Parked { head, command, response: response_place });
                 return;
             }
             Some(VirtioFault::NeedsReset) => return self.break_down(),
-            Some(VirtioFault::Response(response)) => fail(response),
-            Some(VirtioFault::Status(status)) => Response { status, ..Response::default() },
-            Some(VirtioFault::Check(sense)) => {
-                let bytes = sense.encode_fixed();
-                answer[Response::SENSE_AT..][..bytes.len()].copy_from_slice(&bytes);
-                let status = qpair_scsi_wire::CHECK_CONDITION;
-                Response { status, sense_bytes: bytes.len() as u32, ..Response::default() }
-            }
+            Some(VirtioFault::Response(response)) => Ended::fail(response),
+            Some(VirtioFault::Status(status)) => Ended { status, ..Ended::good(0) },
+            Some(VirtioFault::Check(sense)) => Ended::check(sense),
             Some(VirtioFault::Pull) => {
                 if let Some((target, _)) = place_of(command.address) {
                     self.pull(target);
                 }
-                fail(response::BAD_TARGET)
+                Ended::fail(response::BAD_TARGET)
             }
-            _ if !is_whole => fail(response::FAILURE),
-            _ => self.execute(queue, &command, data_out, data_in, &mut answer),
+            _ if !is_whole || data_bytes > DATA_BYTES_MAX => Ended::fail(response::FAILURE),
+            _ => self.execute(queue, &command, data_out, data_in),
         };
-        answer[..Response::SENSE_AT].copy_from_slice(&found.encode());
         match fault {
-            Some(VirtioFault::NoResponse) => answer[Response::SENSE_AT - 1] = NOTHING,
+            Some(VirtioFault::NoResponse) => ended.response = NOTHING,
             Some(VirtioFault::Id(id)) => said.head = id,
             Some(VirtioFault::Twice) => said.is_twice = true,
             Some(VirtioFault::Index(ahead)) => queue.lie_about_index(ahead),
             _ => {}
         }
-        said.len = queue.write(&response_place, &answer);
+        said.len = queue.write(&response_place, &ended.encode(data_bytes as u32));
         if let Some(VirtioFault::Len(len)) = fault {
             said.len = len;
         }
@@ -251,18 +245,15 @@ impl SoftVirtioScsi {
         command: &Command,
         data_out: Vec<Extent>,
         data_in: Vec<Extent>,
-        answer: &mut [u8; RESPONSE_BYTES],
-    ) -> Response {
-        let fail = |response| Response { response, ..Response::default() };
+    ) -> Ended {
         let place = place_of(command.address);
         let disk = place.and_then(|(target, unit)| Some((self.disk(target)?, Lun::of(unit)?)));
-        let Some((disk, lun)) = disk else { return fail(response::BAD_TARGET) };
+        let Some((disk, lun)) = disk else { return Ended::fail(response::BAD_TARGET) };
         let is_out = !data_out.is_empty();
         let is_both = is_out && !data_in.is_empty();
         let mut extents = if is_out { data_out } else { data_in };
-        let len = extents.iter().map(|extent| extent.len_bytes()).sum::<usize>();
-        if is_both || len > DATA_BYTES_MAX {
-            return fail(response::FAILURE);
+        if is_both {
+            return Ended::fail(response::FAILURE);
         }
         let data = Data {
             table: &queue.table,
@@ -271,19 +262,10 @@ impl SoftVirtioScsi {
             scratch: &mut queue.scratch,
         };
         let done = disk.execute(lun, &command.cdb[..16], data);
-        if done.is_overrun {
-            return fail(response::OVERRUN);
+        match done.sense {
+            _ if done.is_overrun => Ended::fail(response::OVERRUN),
+            Some(sense) => Ended::check(sense),
+            None => Ended { status: done.status, ..Ended::good(done.moved as u32) },
         }
-        let mut found = Response {
-            status: done.status,
-            residual: len.saturating_sub(done.moved) as u32,
-            ..Response::default()
-        };
-        if let Some(sense) = done.sense {
-            let bytes = sense.encode_fixed();
-            answer[Response::SENSE_AT..][..bytes.len()].copy_from_slice(&bytes);
-            (found.sense_bytes, found.residual) = (bytes.len() as u32, 0);
-        }
-        found
     }
 }

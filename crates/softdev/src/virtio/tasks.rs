@@ -1,15 +1,10 @@
 //! Tasks and events. What a task ends is given back before the task is: drivers judge by that.
 
-use qpair_scsi_wire::sense::Code;
-use qpair_virtio::scsi::{
-    EVENT_QUEUE, Event, REQUEST_QUEUE, TASK_BYTES, Task, event, place_of, response, task,
-};
+use qpair_scsi_unit::virtio::{Effect, answer};
+use qpair_virtio::scsi::{EVENT_QUEUE, Event, REQUEST_QUEUE, TASK_BYTES, Task, place_of, response};
 
-use super::device::SoftVirtioScsi;
+use super::device::{Slot, SoftVirtioScsi};
 use super::queue::Parked;
-
-/// Events that the driver has no memory for, at most.
-const EVENTS_MAX: usize = 16;
 
 impl SoftVirtioScsi {
     /// Runs what came by the control queue, whose lock is held: its answer. `None`: it is not
@@ -18,45 +13,49 @@ impl SoftVirtioScsi {
         if self.faults().ignores_tasks() {
             return None;
         }
-        let Some(found) = Task::decode(bytes) else { return Some(response::FUNCTION_REJECTED) };
-        let Some((target, _)) = place_of(found.address) else {
-            return Some(response::INCORRECT_LUN);
+        let Some(task) = Task::decode(bytes) else { return Some(response::FUNCTION_REJECTED) };
+        let (target, unit, effect) = match Effect::of(&task, |target| self.disk(target)) {
+            Ok(found) => found,
+            Err(response) => return Some(response),
         };
-        let Some(unit) = self.disk(target) else { return Some(response::BAD_TARGET) };
-        match found.what {
-            task::ABORT_TASK => self.end_parked(
-                |it| it.command.id == found.id && it.command.address == found.address,
-                response::ABORTED,
-            ),
-            task::LUN_RESET | task::NEXUS_RESET => {
-                unit.reset(Code::DEVICE_RESET);
-                self.end_parked(|it| it.command.address == found.address, response::RESET);
-            }
-            _ => return Some(response::FUNCTION_REJECTED),
+        if let Some(code) = effect.resets {
+            unit.reset(code);
         }
-        Some(response::OK)
+        let concerns = |it: &Parked| {
+            place_of(it.command.address).is_some_and(|(its, _)| its == target)
+                && effect.id.is_none_or(|id| it.command.id == id)
+        };
+        let has_found = match effect.ends {
+            Some(response) => self.end_parked(concerns, response),
+            None => self.has_parked(concerns),
+        };
+        Some(answer(effect.ends, has_found))
     }
 
-    /// Ends parked commands of all request queues.
-    pub(super) fn end_parked(&self, which: impl Fn(&Parked) -> bool, response: u8) {
-        for queue in REQUEST_QUEUE..self.queues() {
-            let Some(slot) = self.slot(queue) else { continue };
+    /// Ends parked commands of all request queues. Returns whether there were any.
+    fn end_parked(&self, which: impl Fn(&Parked) -> bool, response: u8) -> bool {
+        let mut has_found = false;
+        for slot in self.request_slots() {
             let mut queue = slot.lock();
             while let Some(at) = queue.parked.iter().position(&which) {
                 queue.end_parked(at, response);
+                has_found = true;
             }
         }
+        has_found
+    }
+
+    fn has_parked(&self, which: impl Fn(&Parked) -> bool) -> bool {
+        self.request_slots().any(|slot| slot.lock().parked.iter().any(&which))
+    }
+
+    fn request_slots(&self) -> impl Iterator<Item = &Slot> {
+        (REQUEST_QUEUE..self.queues()).filter_map(|queue| self.slot(queue))
     }
 
     /// Tells the driver of an event, with memory that it gave for one.
     pub(super) fn tell(&self, it: Event) {
-        let mut events = self.events();
-        if events.len() < EVENTS_MAX {
-            events.push_back(it);
-        } else if let Some(last) = events.back_mut() {
-            last.kind |= event::MISSED;
-        }
-        drop(events);
+        self.events().push(it);
         if let Some(slot) = self.slot(EVENT_QUEUE) {
             slot.call_attention();
         }

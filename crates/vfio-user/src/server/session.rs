@@ -1,4 +1,6 @@
 //! One client's session.
+//!
+//! Long, because a session is one state machine, with a function for each message.
 
 use std::fmt;
 use std::io;

@@ -9,6 +9,8 @@
 //! - In a life that is up, the back end knows all arenas of the registry.
 //! - All lives have the same features and blocks, and no less space: the properties that channels
 //!   know stay true.
+//!
+//! Long, because `word` and `up` change together, and only here.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;

@@ -1,11 +1,9 @@
 //! Devices that the driver refuses, with their names in the error.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use qpair_block::{ErrorKind, Result};
-use qpair_memory::DmaMemory;
-use qpair_pci::{InProcess, IrqEvent, PciDevice, PciFunction, SharedArea, Stepped};
+use qpair_block::ErrorKind;
+use qpair_pci::{InProcess, PciDevice, PciFunction, PciWrapper};
 use qpair_scsi::{Driver, Registry};
 use qpair_softdev::{SoftHba, SoftHbaOptions, SoftVirtioScsi};
 use qpair_virtio::pci::common;
@@ -20,72 +18,29 @@ struct Odd {
     without: u64,
 }
 
-impl PciDevice for Odd {
-    fn kind(&self) -> &'static str {
-        self.sound.kind()
+impl PciWrapper for Odd {
+    fn wrapped(&self) -> &impl PciDevice {
+        &*self.sound
     }
-    fn config_bytes(&self) -> u32 {
-        self.sound.config_bytes()
-    }
+
     fn read_config(&self, offset: u32, into: &mut [u8]) -> bool {
-        let inside = self.sound.read_config(offset, into);
+        let inside = self.wrapped().read_config(offset, into);
         if offset == 0 && into.len() >= 4 {
             into[2..4].copy_from_slice(&self.device_id.to_le_bytes());
         }
         inside
     }
-    fn write_config(&self, offset: u32, bytes: &[u8]) -> bool {
-        self.sound.write_config(offset, bytes)
-    }
-    fn bar_bytes(&self, bar: u8) -> u64 {
-        self.sound.bar_bytes(bar)
-    }
+
     fn read_bar(&self, bar: u8, offset: u64, into: &mut [u8]) -> bool {
-        let inside = self.sound.read_bar(bar, offset, into);
+        let inside = self.wrapped().read_bar(bar, offset, into);
         if offset == common::DEVICE_FEATURE {
             let mut word = [0; 4];
-            self.sound.read_bar(bar, common::DEVICE_FEATURE_SELECT, &mut word);
+            self.wrapped().read_bar(bar, common::DEVICE_FEATURE_SELECT, &mut word);
             let without = (self.without >> (32 * u32::from_le_bytes(word))) as u32;
             let offered = u32::from_le_bytes(into.try_into().unwrap());
             into.copy_from_slice(&(offered & !without).to_le_bytes());
         }
         inside
-    }
-    fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
-        self.sound.write_bar(bar, offset, bytes)
-    }
-    fn shared_area(&self, bar: u8) -> Option<SharedArea> {
-        self.sound.shared_area(bar)
-    }
-    fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
-        self.sound.shared_file(bar)
-    }
-    fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {
-        self.sound.map_dma(iova, memory)
-    }
-    fn unmap_dma(&self, iova: u64, len: u64) -> Result<()> {
-        self.sound.unmap_dma(iova, len)
-    }
-    fn unmap_all(&self) {
-        self.sound.unmap_all();
-    }
-    fn irq_count(&self) -> u32 {
-        0
-    }
-    fn set_irq(&self, _: u32, _: Option<IrqEvent>) -> bool {
-        false
-    }
-    fn reset(&self) {
-        self.sound.reset();
-    }
-    fn end_session(&self) {
-        self.sound.end_session();
-    }
-    fn step(&self, queue: u16) -> Stepped {
-        self.sound.step(queue)
-    }
-    fn step_all(&self) -> Stepped {
-        self.sound.step_all()
     }
 }
 

@@ -9,6 +9,7 @@
 //! - [`fio_json`]: fio 3.33's JSON, for programs that read fio's.
 //! - [`csv`]: one row for each job and direction.
 //! - [`hgrm`], [`write_hgrm`]: latencies in `HdrHistogram`'s percentile format.
+//! - [`words`]: numbers, sizes and times in words.
 //! - - [`write_logs`]: throughput and latency over time, as fio's `write_bw_log` and similar
 //!   options.
 
@@ -29,7 +30,7 @@ mod plot;
 #[cfg(test)]
 mod samples;
 mod table;
-mod words;
+pub mod words;
 mod workload;
 
 pub use csv::csv;

@@ -1,7 +1,8 @@
 //! Formats numbers for people: three significant digits, and the unit.
 
 /// Formats a time in nanoseconds: "850 ns", "1.25 us", "12.3 ms", "4.20 s".
-pub(super) fn time(ns: f64) -> String {
+#[must_use]
+pub fn time(ns: f64) -> String {
     let (scaled, unit) = match ns {
         ns if ns < 999.5 => return format!("{ns:.0} ns"),
         ns if ns < 999.5e3 => (ns / 1e3, "us"),
@@ -12,7 +13,8 @@ pub(super) fn time(ns: f64) -> String {
 }
 
 /// Formats a number with three significant digits, but never drops digits before the point.
-pub(super) fn digits(number: f64) -> String {
+#[must_use]
+pub fn digits(number: f64) -> String {
     match number {
         n if n < 9.995 => format!("{n:.2}"),
         n if n < 99.95 => format!("{n:.1}"),
@@ -20,7 +22,8 @@ pub(super) fn digits(number: f64) -> String {
     }
 }
 
-pub(super) fn count(number: u64) -> String {
+#[must_use]
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -33,13 +36,15 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// "1 block", "2,000 blocks".
-pub(super) fn counted(number: u64, thing: &str) -> String {
+#[must_use]
+pub fn counted(number: u64, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {thing}{plural}", count(number))
 }
 
 /// Formats a rounded amount of bytes: "3.20 GiB".
-pub(super) fn bytes(amount: f64) -> String {
+#[must_use]
+pub fn bytes(amount: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut scaled = amount;
     let mut unit = 0;
@@ -52,18 +57,21 @@ pub(super) fn bytes(amount: f64) -> String {
 }
 
 /// Formats a size that the user chose, exactly: "4 KiB", "1000 B".
-pub(super) fn size(bytes: u64) -> String {
+#[must_use]
+pub fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).trailing_zeros() / 10).min(units.len() as u32 - 1);
     format!("{} {}", bytes >> (10 * power), units[power as usize])
 }
 
-pub(super) fn bandwidth(bytes_per_s: f64) -> String {
+#[must_use]
+pub fn bandwidth(bytes_per_s: f64) -> String {
     format!("{}/s", bytes(bytes_per_s))
 }
 
 /// Formats a duration that the user chose: "10 s", "0.5 s", "250 us".
-pub(super) fn duration(duration: std::time::Duration) -> String {
+#[must_use]
+pub fn duration(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs_f64();
     match duration.as_nanos() {
         0 => "0 s".to_owned(),
@@ -76,7 +84,8 @@ pub(super) fn duration(duration: std::time::Duration) -> String {
 }
 
 /// Formats a number with at most two decimals and no trailing zeroes.
-pub(super) fn trimmed(number: f64) -> String {
+#[must_use]
+pub fn trimmed(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -12,6 +12,8 @@
 //! - all devices are open and all jobs checked before the first request of any job;
 //! - a job's channels and memory belong to its thread, which runs on the job's processors from its
 //!   first allocation on.
+//!
+//! Long, because the stages of a run share their threads, results and reasons to stop.
 
 mod arrivals;
 pub(crate) mod cpu;

@@ -1,4 +1,6 @@
 //! Runs jobs on real files and in memory.
+//!
+//! Long, because one test for each promise of a run.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

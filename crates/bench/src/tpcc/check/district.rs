@@ -1,10 +1,15 @@
 //! The conditions of one district: its orders with their lines, and its customers.
 
-use crate::kv::{KeyRange, KvResult, KvSession};
-use crate::tpcc::rows::{customer, order, order_line};
-use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
+use qpair::Result;
 
-use super::{Checker, District, ORDERS_AT_ONCE, Paid};
+use super::checker::{Checker, District, Paid};
+use crate::kv::{KeyRange, KvSession};
+use crate::tpcc::keys;
+use crate::tpcc::rows::{customer, order, order_line};
+use crate::tpcc::schema::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS};
+
+/// The number of orders that are checked together.
+const ORDERS_AT_ONCE: usize = 4096;
 
 /// An order, with the counts of its lines.
 struct Order {
@@ -51,7 +56,7 @@ impl<S: KvSession> Checker<S> {
         d: u8,
         district: District,
         paid: &Paid,
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let sums = self.orders(w, d).await?;
         let name = || format!("district {w}/{d}");
         let report = &mut self.report;
@@ -81,7 +86,7 @@ impl<S: KvSession> Checker<S> {
     }
 
     /// Reads the orders of a district together with their new orders and lines.
-    async fn orders(&mut self, w: u32, d: u8) -> KvResult<Sums> {
+    async fn orders(&mut self, w: u32, d: u8) -> Result<Sums> {
         let delivered = vec![0; usize::from(self.scale.customers) + 1];
         let mut sums = Sums { delivered, ..Sums::default() };
         let end = keys::order(w, d + 1, 0);
@@ -91,7 +96,7 @@ impl<S: KvSession> Checker<S> {
             orders.clear();
             let range = KeyRange { from: &from, to: &end };
             self.scanner
-                .some_rows(ORDERS, range, order::BYTES, ORDERS_AT_ONCE, |key, row| {
+                .some_rows(ORDERS, range, Some(order::BYTES), ORDERS_AT_ONCE, |key, row| {
                     if let Some((_, _, o)) = keys::order_id(key) {
                         orders.push(Order::new(o, row));
                     }
@@ -120,11 +125,11 @@ impl<S: KvSession> Checker<S> {
         range: KeyRange<'_>,
         orders: &mut [Order],
         sums: &mut Sums,
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let mut pointer = Pointer(0);
         let report = &mut self.report;
         self.scanner
-            .rows(NEW_ORDER, range, 0, |key, _| {
+            .rows(NEW_ORDER, range, Some(0), |key, _| {
                 let Some((w, d, o)) = keys::order_id(key) else { return };
                 if sums.new_orders == 0 {
                     sums.first_new = o;
@@ -144,11 +149,11 @@ impl<S: KvSession> Checker<S> {
         range: KeyRange<'_>,
         orders: &mut [Order],
         sums: &mut Sums,
-    ) -> KvResult<()> {
+    ) -> Result<()> {
         let mut pointer = Pointer(0);
         let report = &mut self.report;
         self.scanner
-            .rows(ORDER_LINE, range, order_line::BYTES, |key, row| {
+            .rows(ORDER_LINE, range, Some(order_line::BYTES), |key, row| {
                 let Some((w, d, o)) = keys::order_id(key) else { return };
                 sums.lines += 1;
                 let Some(order) = pointer.find(orders, o) else {
@@ -192,13 +197,13 @@ impl<S: KvSession> Checker<S> {
 
     /// Checks the conditions of the customers of a district, and returns the sum of their
     /// `C_DELIVERY_CNT`.
-    async fn customers(&mut self, w: u32, d: u8, sums: &Sums, paid: &Paid) -> KvResult<u64> {
+    async fn customers(&mut self, w: u32, d: u8, sums: &Sums, paid: &Paid) -> Result<u64> {
         let mut deliveries = 0;
         let (from, to) = (keys::customer(w, d, 0), keys::customer(w, d + 1, 0));
         let range = KeyRange { from: &from, to: &to };
         let report = &mut self.report;
         self.scanner
-            .rows(CUSTOMER, range, customer::BYTES, |key, row| {
+            .rows(CUSTOMER, range, Some(customer::BYTES), |key, row| {
                 let [.., high, low] = key else { return };
                 let c = u16::from_be_bytes([*high, *low]);
                 deliveries += u64::from(customer::DELIVERY_CNT.get(row));

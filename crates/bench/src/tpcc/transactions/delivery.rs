@@ -2,16 +2,20 @@
 
 use std::ops::ControlFlow;
 
-use crate::kv::{Direction, KeyRange, KvResult, KvSession};
+use qpair::Result;
 
-use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
-use crate::tpcc::inputs::Delivery;
+use crate::harness::Done;
+use crate::kv::{Direction, KeyRange, KvSession};
+
+use super::terminal::{Terminal, missing, now_us, read, read_for_update};
+use crate::tpcc::inputs::{Delivery, Type};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, order, order_line};
 use crate::tpcc::scale::DISTRICTS;
-use crate::tpcc::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS, keys};
+use crate::tpcc::schema::{CUSTOMER, NEW_ORDER, ORDER_LINE, ORDERS};
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn delivery(&mut self, input: &Delivery) -> KvResult<Outcome> {
+    pub(super) async fn delivery(&mut self, input: &Delivery) -> Result<Done> {
         let &Delivery { w, carrier } = input;
         self.begin().await?;
         // Two deliveries of a warehouse want the same orders. There is no district 0: its key
@@ -27,12 +31,12 @@ impl<S: KvSession> Terminal<S> {
             self.deliver(w, d, o, carrier, now).await?;
         }
         self.session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::Delivery as usize, 1))
     }
 
     /// Returns the oldest undelivered order of each district. A district without new orders is
     /// skipped (TPC-C 2.7.4.2).
-    async fn oldest_orders(&mut self, w: u32) -> KvResult<Vec<(u8, u32)>> {
+    async fn oldest_orders(&mut self, w: u32) -> Result<Vec<(u8, u32)>> {
         let session = &mut self.session;
         if session.fetches() {
             let first: Vec<_> = (1..=DISTRICTS).map(|d| keys::order(w, d, 0)).collect();
@@ -54,7 +58,7 @@ impl<S: KvSession> Terminal<S> {
     }
 
     /// Brings the rows of these orders into memory.
-    async fn fetch_orders(&mut self, w: u32, orders: &[(u8, u32)]) -> KvResult<()> {
+    async fn fetch_orders(&mut self, w: u32, orders: &[(u8, u32)]) -> Result<()> {
         let Self { session, row, .. } = self;
         let keys: Vec<_> = orders.iter().map(|(d, o)| keys::order(w, *d, *o)).collect();
         // The lines of an order may go on in the next leaf.
@@ -72,7 +76,7 @@ impl<S: KvSession> Terminal<S> {
         session.fetch(&reads).await
     }
 
-    async fn deliver(&mut self, w: u32, d: u8, o: u32, carrier: u8, now: u64) -> KvResult<()> {
+    async fn deliver(&mut self, w: u32, d: u8, o: u32, carrier: u8, now: u64) -> Result<()> {
         let Self { session, row, lines, ids, .. } = self;
         let key = keys::order(w, d, o);
         session.delete(NEW_ORDER, &key).await?;

@@ -2,14 +2,17 @@
 
 use std::hint::black_box;
 
-use crate::kv::{KvError, KvResult, KvSession};
+use qpair::{Error, ErrorKind, Result};
 
-use super::{Outcome, Terminal, missing, now_us, read, read_for_update};
-use crate::tpcc::inputs::{LINES_MAX, NewOrder};
-use crate::tpcc::rows::{customer, district, item, order, order_line, stock, warehouse};
-use crate::tpcc::{
+use crate::harness::Done;
+use crate::kv::KvSession;
+
+use super::terminal::{Terminal, missing, now_us, read, read_for_update};
+use crate::tpcc::inputs::{LINES_MAX, NewOrder, Type};
+use crate::tpcc::keys;
+use crate::tpcc::rows::{customer, dist, district, item, order, order_line, stock, warehouse};
+use crate::tpcc::schema::{
     CUSTOMER, DISTRICT, ITEM, NEW_ORDER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, STOCK, WAREHOUSE,
-    keys,
 };
 
 /// Whether data marks a product as an original. If both item and stock do so, the line's brand is
@@ -20,7 +23,7 @@ fn is_original(data: &[u8]) -> bool {
 
 impl<S: KvSession> Terminal<S> {
     /// Announces the keys that the transaction will read.
-    async fn announce(&mut self, input: &NewOrder) -> KvResult<()> {
+    async fn announce(&mut self, input: &NewOrder) -> Result<()> {
         let &NewOrder { w, d, c, .. } = input;
         let customer = keys::customer(w, d, c);
         let by_customer = keys::order_by_customer(w, d, c, keys::NUMBER_MAX);
@@ -38,7 +41,7 @@ impl<S: KvSession> Terminal<S> {
         self.session.fetch(&reads[..=count]).await
     }
 
-    pub(super) async fn new_order(&mut self, input: &NewOrder) -> KvResult<Outcome> {
+    pub(super) async fn new_order(&mut self, input: &NewOrder) -> Result<Done> {
         let &NewOrder { w, d, c, .. } = input;
         self.begin().await?;
         self.announce(input).await?;
@@ -49,7 +52,10 @@ impl<S: KvSession> Terminal<S> {
         read_for_update(session, DISTRICT, &key, row, district::BYTES).await?;
         let o = district::NEXT_O_ID.get(row);
         if o > keys::NUMBER_MAX {
-            return Err(KvError::Other(format!("TPC-C: district {w}/{d} has no number left")));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("TPC-C: district {w}/{d} has no number left"),
+            ));
         }
         district::NEXT_O_ID.set(row, o + 1);
         let district_tax = district::TAX.get(row);
@@ -77,7 +83,8 @@ impl<S: KvSession> Terminal<S> {
             let key = keys::item(line.item);
             if !session.get_into(ITEM, &key, other).await? && input.rolled_back {
                 session.rollback().await?;
-                return Ok(Outcome::RolledBack);
+                let done = Done::new(Type::NewOrder as usize, 1);
+                return Ok(Done { rolled_back: true, ..done });
             }
             if other.len() != item::BYTES {
                 return Err(missing(ITEM, &key));
@@ -102,13 +109,13 @@ impl<S: KvSession> Terminal<S> {
             order_line::SUPPLY_W_ID.set(&mut new_line, line.supply_w);
             order_line::QUANTITY.set(&mut new_line, line.quantity);
             order_line::AMOUNT.set(&mut new_line, amount);
-            order_line::DIST_INFO.set(&mut new_line, stock::dist(d).get(row));
+            order_line::DIST_INFO.set(&mut new_line, dist(d).get(row));
             session.insert(ORDER_LINE, &keys::order_line(w, d, o, number), &new_line).await?;
         }
         // What the terminal would show.
         let taxed = 10_000 + i64::from(warehouse_tax) + i64::from(district_tax);
         black_box(total * (10_000 - i64::from(discount)) / 10_000 * taxed / 10_000);
         session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::NewOrder as usize, 1))
     }
 }

@@ -3,15 +3,19 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
-use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+use qpair::Result;
 
-use super::{Outcome, Terminal, read};
-use crate::tpcc::inputs::OrderStatus;
+use crate::harness::Done;
+use crate::kv::{Begin, Direction, KeyRange, KvSession};
+
+use super::terminal::{Terminal, read};
+use crate::tpcc::inputs::{OrderStatus, Type};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, order, order_line};
-use crate::tpcc::{CUSTOMER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER, keys};
+use crate::tpcc::schema::{CUSTOMER, ORDER_LINE, ORDERS, ORDERS_BY_CUSTOMER};
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn order_status(&mut self, input: &OrderStatus) -> KvResult<Outcome> {
+    pub(super) async fn order_status(&mut self, input: &OrderStatus) -> Result<Done> {
         let &OrderStatus { w, d, who } = input;
         self.session.begin(Begin::read_only()).await?;
         let c = self.customer(w, d, who).await?;
@@ -63,6 +67,6 @@ impl<S: KvSession> Terminal<S> {
                 .await?;
         }
         session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::OrderStatus as usize, 1))
     }
 }

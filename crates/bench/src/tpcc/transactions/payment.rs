@@ -2,15 +2,19 @@
 
 use std::io::Write;
 
-use crate::kv::{Begin, KvResult, KvSession};
+use qpair::Result;
 
-use super::{Outcome, Terminal, now_us, read_for_update};
-use crate::tpcc::inputs::{Payment, Who};
+use crate::harness::Done;
+use crate::kv::{Begin, KvSession};
+
+use super::terminal::{Terminal, now_us, read_for_update};
+use crate::tpcc::inputs::{Payment, Type, Who};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{customer, district, history, warehouse};
-use crate::tpcc::{CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, WAREHOUSE, keys};
+use crate::tpcc::schema::{CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, WAREHOUSE};
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn payment(&mut self, input: &Payment) -> KvResult<Outcome> {
+    pub(super) async fn payment(&mut self, input: &Payment) -> Result<Done> {
         let &Payment { w, d, customer_w, customer_d, who, amount } = input;
         let known = match self.session.fetches() {
             true => Some(self.customer_before(customer_w, customer_d, who).await?),
@@ -69,11 +73,11 @@ impl<S: KvSession> Terminal<S> {
         self.histories += 1;
         session.insert(HISTORY, &key, &entry).await?;
         session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::Payment as usize, 1))
     }
 
     /// Looks up the selected customer before the transaction begins.
-    async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> KvResult<u16> {
+    async fn customer_before(&mut self, w: u32, d: u8, who: Who) -> Result<u16> {
         let name = match who {
             Who::Id(c) => return Ok(c),
             Who::Name(name) => name,

@@ -4,12 +4,16 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
-use crate::kv::{Begin, Direction, KeyRange, KvResult, KvSession};
+use qpair::Result;
 
-use super::{Outcome, Terminal, read};
-use crate::tpcc::inputs::StockLevel;
+use crate::harness::Done;
+use crate::kv::{Begin, Direction, KeyRange, KvSession};
+
+use super::terminal::{Terminal, read};
+use crate::tpcc::inputs::{StockLevel, Type};
+use crate::tpcc::keys;
 use crate::tpcc::rows::{district, order_line, stock};
-use crate::tpcc::{DISTRICT, ORDER_LINE, STOCK, keys};
+use crate::tpcc::schema::{DISTRICT, ORDER_LINE, STOCK};
 
 /// The number of stock rows that are announced together.
 const AT_ONCE: usize = 16;
@@ -17,7 +21,7 @@ const AT_ONCE: usize = 16;
 const ORDERS: u32 = 20;
 
 impl<S: KvSession> Terminal<S> {
-    pub(super) async fn stock_level(&mut self, input: &StockLevel) -> KvResult<Outcome> {
+    pub(super) async fn stock_level(&mut self, input: &StockLevel) -> Result<Done> {
         let &StockLevel { w, d, threshold } = input;
         self.session.begin(Begin::read_only()).await?;
         let Self { session, row, ids, .. } = self;
@@ -59,6 +63,6 @@ impl<S: KvSession> Terminal<S> {
         }
         black_box(short);
         session.commit().await?;
-        Ok(Outcome::Committed)
+        Ok(Done::new(Type::StockLevel as usize, 1))
     }
 }

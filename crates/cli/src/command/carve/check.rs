@@ -4,22 +4,21 @@ use clap::Args;
 use qpair_block::{BlockDevice, CarveMap, CarveSlot, examine_carving};
 use serde_json::json;
 
-use super::Target;
+use super::target::Target;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::{Output, say};
-use crate::text::counted;
+use crate::show::output::{print, say};
+use crate::show::text::counted;
 
 /// Check the map of a device: both slots, and that all slices lie on the device
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The exit code is 1 if there is no map or a slot is damaged, even if the other slot is intact. The next change of the \
 map repairs a damaged slot.")]
-pub(super) struct Check {
+pub(crate) struct Check {
     #[command(flatten)]
     target: Target,
 }
 
-/// Returns the errors of a map for a device of this size.
 fn misplaced(map: &CarveMap, device: &dyn BlockDevice) -> Vec<String> {
     let (end, block) = (device.size_bytes(), u64::from(device.info().logical_block_bytes));
     let wrong = map.slices.iter().filter_map(|slice| {
@@ -69,11 +68,8 @@ impl Check {
             say(json!({"device": name, "sound": sound, "slots": slots, "faults": faults})
                 .to_string())?;
         } else {
-            let mut out = Output::new();
-            for (number, slot) in slots.iter().enumerate() {
-                out.line(format!("slot {number}: {}", about(slot)))?;
-            }
-            out.finish()?;
+            let slots = slots.iter().enumerate();
+            print(slots.map(|(number, slot)| format!("slot {number}: {}", about(slot))))?;
         }
         if faults.is_empty() {
             return match newest {

@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use qpair_block::{BlockDevice, Carving, SerialChannel, SliceDevice};
 
-use super::{Target, in_json};
+use super::target::{Target, in_json};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::say;
-use crate::store_args::parse_size;
-use crate::text::size;
+use crate::parse::number::parse_size;
+use crate::show::output::say;
+use crate::show::text::size;
 
-/// The number of bytes of an image that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
 /// Make a slice
@@ -27,7 +26,7 @@ const COPY_BYTES: usize = 1 << 20;
 Examples:
   qpair carve create disk.img root --from debian.raw
   qpair carve create /dev/sdb data --size 400GiB --offset 1GiB")]
-pub(super) struct Create {
+pub(crate) struct Create {
     #[command(flatten)]
     target: Target,
 

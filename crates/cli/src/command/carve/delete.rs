@@ -3,13 +3,13 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Target;
+use super::target::Target;
 use crate::failure::{Exit, Result};
-use crate::output::say;
+use crate::show::output::say;
 
 /// Delete a slice; its bytes stay until they are overwritten
 #[derive(Args, Debug)]
-pub(super) struct Delete {
+pub(crate) struct Delete {
     #[command(flatten)]
     target: Target,
 

@@ -3,14 +3,14 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Target, in_json};
+use super::target::{Target, in_json};
 use crate::failure::{Exit, Result};
-use crate::output::{Output, say};
-use crate::text::size;
+use crate::show::output::{print, say};
+use crate::show::text::size;
 
 /// List the slices and the free space of a device
 #[derive(Args, Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     #[command(flatten)]
     target: Target,
 }
@@ -37,12 +37,10 @@ impl List {
         let slices = slices.map(|slice| (slice.start_bytes, slice.size_bytes, slice.name.clone()));
         let mut all: Vec<_> = slices.chain(gaps).collect();
         all.sort_unstable();
-        let mut out = Output::new();
-        out.line(format!("{:<20} {:>20} {:>20} {:>12}", "NAME", "OFFSET", "BYTES", "SIZE"))?;
-        for (start, bytes, name) in all {
-            out.line(format!("{name:<20} {start:>20} {bytes:>20} {:>12}", size(bytes)))?;
-        }
-        out.finish()?;
+        say(format!("{:<20} {:>20} {:>20} {:>12}", "NAME", "OFFSET", "BYTES", "SIZE"))?;
+        print(all.into_iter().map(|(start, bytes, name)| {
+            format!("{name:<20} {start:>20} {bytes:>20} {:>12}", size(bytes))
+        }))?;
         Ok(Exit::Done)
     }
 }

@@ -8,9 +8,8 @@ use clap::Args;
 use qpair_drivers::reasons;
 use qpair_pci::sysfs::{self, Function, PciAddress, Root};
 
-use super::{controller_at, parse_address};
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Take NVMe drives or SAS controllers from the kernel, for this program's drivers
 ///
@@ -26,7 +25,7 @@ Examples:
 Undo: sudo qpair nvme unbind 0000:3b:00.0")]
 pub(crate) struct Bind {
     /// Addresses, as qpair nvme list and qpair scsi list show them
-    #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    #[arg(value_name = "ADDRESS", required = true)]
     addresses: Vec<PciAddress>,
 
     /// Take drives that are in use; mounted file systems on them are cut off
@@ -100,6 +99,16 @@ impl Bind {
         }
         out.line(format!("  undo: sudo qpair nvme unbind {address}"))
     }
+}
+
+pub(super) fn controller_at(root: &Root, address: PciAddress) -> Result<Function> {
+    let function = Function::read(root, address)?;
+    if function.is_nvme() || function.is_sas() {
+        return Ok(function);
+    }
+    let class = function.class;
+    Err(Failure::usage(format!("{address} is no NVMe and no SAS controller (class {class:06x})"))
+        .hint("qpair nvme list and qpair scsi list show those that are"))
 }
 
 fn give(file: &Path, owner: u32) -> Result<()> {

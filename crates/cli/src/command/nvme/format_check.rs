@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::opened::Opened;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// List the formats of a drive's namespaces, and whether the driver supports the current one
 ///
@@ -88,7 +88,6 @@ fn object(controller: &Controller, namespace: &NamespaceInfo) -> Value {
     })
 }
 
-/// Returns the existing formats with their numbers.
 fn there(namespace: &NamespaceInfo) -> impl Iterator<Item = (usize, LbaFormat)> {
     let all = namespace.identify.formats.iter().copied().enumerate();
     all.filter(|(_, format)| format.data_shift != 0)

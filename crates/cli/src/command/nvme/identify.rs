@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::opened::Opened;
 use crate::failure::{Exit, Result};
-use crate::output::{Output, hex};
-use crate::text::{counted, size};
+use crate::show::output::{hex, print, say};
+use crate::show::text::{counted, size};
 
 /// Show the identity of a controller, and its namespaces
 ///
@@ -31,21 +31,19 @@ pub(crate) struct Identify {
 impl Identify {
     pub(crate) fn run(self) -> Result<Exit> {
         let controller = self.which.open()?;
-        let mut out = Output::new();
-        if self.json {
-            out.line(self.object(&controller).to_string())?;
-        } else {
-            self.print(&mut out, &controller)?;
+        match self.json {
+            true => say(self.object(&controller).to_string())?,
+            false => print(self.lines(&controller))?,
         }
-        out.finish()?;
         Ok(Exit::Done)
     }
 
-    fn print(&self, out: &mut Output, controller: &Controller) -> Result<()> {
+    fn lines(&self, controller: &Controller) -> Vec<String> {
         let info = controller.info();
         let said = &info.identify;
-        out.line(format!("{}: {}, transport {}", info.name, said.model, info.transport))?;
-        let lines = [
+        let mut lines =
+            vec![format!("{}: {}, transport {}", info.name, said.model, info.transport)];
+        let told = [
             ("serial", said.serial.clone()),
             ("firmware", said.firmware.clone()),
             (
@@ -75,16 +73,11 @@ impl Identify {
             ("write cache", write_cache(controller).to_owned()),
             ("commands", commands(controller).join(", ")),
         ];
-        for (name, text) in lines.iter().filter(|(_, text)| !text.is_empty()) {
-            out.line(format!("  {name:12}{text}"))?;
-        }
-        for namespace in controller.namespaces() {
-            out.line(self.namespace_line(namespace))?;
-        }
-        if controller.namespaces().is_empty() {
-            out.line("no namespaces")?;
-        }
-        Ok(())
+        let told = told.iter().filter(|(_, text)| !text.is_empty());
+        lines.extend(told.map(|(name, text)| format!("  {name:12}{text}")));
+        lines.extend(controller.namespaces().iter().map(|it| self.namespace_line(it)));
+        lines.extend(controller.namespaces().is_empty().then(|| "no namespaces".to_owned()));
+        lines
     }
 
     fn namespace_line(&self, namespace: &NamespaceInfo) -> String {

@@ -3,9 +3,9 @@
 use clap::Args;
 use qpair_pci::sysfs::{self, PciAddress, Root};
 
-use super::{controller_at, parse_address};
+use super::bind::controller_at;
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::Output;
 
 /// Give NVMe drives or SAS controllers back to the kernel's driver
 ///
@@ -17,7 +17,7 @@ Example:
   sudo qpair nvme unbind 0000:3b:00.0")]
 pub(crate) struct Unbind {
     /// Addresses, as qpair nvme list and qpair scsi list show them
-    #[arg(value_name = "ADDRESS", required = true, value_parser = parse_address)]
+    #[arg(value_name = "ADDRESS", required = true)]
     addresses: Vec<PciAddress>,
 }
 

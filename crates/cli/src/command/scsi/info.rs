@@ -4,8 +4,8 @@ use clap::Args;
 
 use super::disk::Disk;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::text::{count, size};
+use crate::show::output::{aligned, print};
+use crate::show::text::{count, size};
 
 /// Show the identity and the features of a disk
 #[derive(Args, Debug)]
@@ -65,11 +65,7 @@ impl Info {
             ("write same", or_not(facts.write_same_blocks_max)),
             ("controller", format!("{} ({}, {})", host.name, host.driver, host.about)),
         ];
-        let mut out = Output::new();
-        for (key, value) in rows {
-            out.line(format!("{key:18} {value}"))?;
-        }
-        out.finish()?;
+        print(aligned(18, rows))?;
         Ok(Exit::Done)
     }
 }

@@ -8,10 +8,10 @@ use qpair_scsi::host::Host;
 use qpair_scsi::{Found, ScsiOptions, scan};
 use serde_json::{Value, json};
 
-use crate::command::nvme::list::controllers;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
-use crate::text::size;
+use crate::show::controllers::controllers;
+use crate::show::output::{print, say};
+use crate::show::text::size;
 
 /// List SAS controllers, or the disks behind one
 ///
@@ -50,16 +50,11 @@ impl List {
             unit => format!("scsi:{text}/{target}.{unit}"),
         };
         let found = scan(&host, ScsiOptions::default(), name)?;
-        let mut out = Output::new();
-        if self.json {
-            out.line(Value::from_iter(found.iter().map(object)).to_string())?;
-        } else {
-            if found.is_empty() {
-                out.line("no disks")?;
-            }
-            found.iter().try_for_each(|found| out.line(line(found)))?;
+        match (self.json, found.is_empty()) {
+            (true, _) => say(Value::from_iter(found.iter().map(object)).to_string())?,
+            (false, true) => say("no disks")?,
+            (false, false) => print(found.iter().map(line))?,
         }
-        out.finish()?;
         Ok(Exit::Done)
     }
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::disk::Disk;
-use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
+use crate::parse::number::parse_seconds;
+use crate::show::output::say;
 
 /// Switch on the locate lamp at a disk's slot
 ///
@@ -35,10 +35,7 @@ impl Locate {
         let interrupt = Interrupt::install()?;
         disk.host().locate(target, true)?;
         let start = Instant::now();
-        let mut out = Output::new();
-        let told = out
-            .line(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds))
-            .and_then(|()| out.finish());
+        let told = say(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds));
         // The lamp is switched off even if no one reads the output.
         while told.is_ok()
             && start.elapsed().as_secs_f64() < self.seconds

@@ -5,7 +5,7 @@ use qpair_block::BlockDevice;
 
 use super::disk::Disk;
 use crate::failure::{Exit, Result};
-use crate::output::Output;
+use crate::show::output::say;
 
 /// Reset a disk, or its controller
 ///
@@ -37,9 +37,7 @@ impl Reset {
         };
         // A disk that does not come back after the reset is reported here.
         let again = self.which.open()?;
-        let mut out = Output::new();
-        out.line(format!("{what} was reset; {} answers", again.facts().name))?;
-        out.finish()?;
+        say(format!("{what} was reset; {} answers", again.facts().name))?;
         Ok(Exit::Done)
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use qpair_scsi_wire::Sense;
 
 use crate::failure::{Exit, Failure, Result};
-use crate::output::Output;
+use crate::show::output::say;
 
 /// Explain sense data from a log, in the fixed or the descriptor format
 #[derive(Args, Debug)]
@@ -29,9 +29,7 @@ impl SenseData {
             Failure::usage(format!("\"{text}\" is no sense data"))
                 .hint("sense data begins with 70, 71, 72 or 73 (f0, f1 in the fixed form also)")
         })?;
-        let mut out = Output::new();
-        out.line(sense.to_string())?;
-        out.finish()?;
+        say(sense.to_string())?;
         Ok(Exit::Done)
     }
 }

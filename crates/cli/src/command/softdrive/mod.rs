@@ -16,10 +16,9 @@ use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::command::bench::parse_seconds;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::store_args::parse_size;
+use crate::parse::number::{parse_seconds, parse_size};
 use model::Model;
 use report::Reporter;
 use sockets::Sockets;
@@ -27,7 +26,6 @@ use sockets::Sockets;
 /// The interval at which clients and interrupts are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The maximum number of NVMe drives: each has a socket.
 const NVME_DRIVES_MAX: u16 = 64;
 
 /// Emulate NVMe drives or SAS disks for this program, SPDK or QEMU
@@ -164,7 +162,6 @@ impl SoftDrive {
         self.serve(self.drives, |number| Ok(SoftNvme::new(self.options_of(number)?)?))
     }
 
-    /// Serves `count` devices until an interrupt.
     fn serve<D: Model + 'static>(
         &self,
         count: u16,
@@ -260,7 +257,6 @@ impl SoftDrive {
         Ok(options)
     }
 
-    /// Returns the options of drive `number`, from 1.
     fn options_of(&self, number: u16) -> Result<SoftNvmeOptions> {
         let list = |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<_>>().join("+");
         let mut words = Vec::new();

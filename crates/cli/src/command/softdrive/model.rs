@@ -8,7 +8,6 @@ use qpair_softdev::{SoftHba, SoftNvme};
 
 /// The properties of a served device that this command needs.
 pub(super) trait Model: PciDevice {
-    /// The name of the device's parts in messages.
     const PARTS: &'static str;
 
     fn serial(&self) -> &str;
@@ -16,7 +15,6 @@ pub(super) trait Model: PciDevice {
     /// Returns the size in bytes of each part, and of its blocks.
     fn parts(&self) -> Vec<(u64, u32)>;
 
-    /// Cuts the device's power and restores it.
     fn power_cut(&self, seed: u64);
 
     /// Pulls the last disk, or plugs it in again. Returns `None` if no disk can be pulled.

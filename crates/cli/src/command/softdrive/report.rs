@@ -9,23 +9,20 @@ use serde_json::{Value, json};
 
 use super::model::Model;
 use crate::failure::Result;
-use crate::output::{Output, say};
-use crate::text::{count, size};
+use crate::show::output::{Output, say};
+use crate::show::text::{count, size};
 
 pub(super) struct Reporter {
     json: bool,
     status_every: Option<Duration>,
     status_at: Instant,
-    /// The last report on each drive.
     known: Vec<Known>,
 }
 
 #[derive(Clone, Default)]
 struct Known {
-    /// Whether a driver is connected.
     here: bool,
     refused: u64,
-    /// The number of violations that a strict adapter has found.
     violations: u64,
 }
 
@@ -79,7 +76,6 @@ impl Reporter {
         out.finish()
     }
 
-    /// Reports the changes since the last call.
     pub(super) fn look<D: Model>(&mut self, host: &mut Host<D>, now: Instant) -> Result<()> {
         let is_one = host.drives().len() == 1;
         for (number, (drive, server)) in host.drives().iter_mut().enumerate() {
@@ -89,38 +85,30 @@ impl Reporter {
             let counters = server.counters();
             let Some(known) = self.known.get_mut(number) else { continue };
             let which = if is_one { String::new() } else { format!("drive {}: ", number + 1) };
+            let mut told = Vec::new();
+            let mut tell = |text: String, kind: &str, more: Value| {
+                told.push((format!("{which}{text}"), event(kind, number, &counters, &more)));
+            };
             if let Some(ended) = ended {
                 known.here = false;
                 let why = ended.to_string();
-                let text = format!("{which}the driver has gone: {why}; {}", words(&counters));
-                let event = event("gone", number, &counters, &json!({ "why": why }));
-                self.tell(text, event)?;
+                let text = format!("the driver has gone: {why}; {}", words(&counters));
+                tell(text, "gone", json!({ "why": why }));
             }
-            let known = &mut self.known[number];
             if here && !known.here {
                 known.here = true;
-                self.tell(
-                    format!("{which}a driver is here"),
-                    event("here", number, &counters, &Value::Null),
-                )?;
+                tell("a driver is here".to_owned(), "here", Value::Null);
             }
-            let known = &mut self.known[number];
-            if violations.count > known.violations {
-                let before = known.violations as usize;
-                known.violations = violations.count;
-                for what in violations.told.iter().skip(before) {
-                    let event = event("violation", number, &counters, &json!({ "what": what }));
-                    self.tell(format!("{which}violation: {what}"), event)?;
-                }
+            for what in violations.told.iter().skip(known.violations as usize) {
+                tell(format!("violation: {what}"), "violation", json!({ "what": what }));
             }
-            let known = &mut self.known[number];
+            known.violations = violations.count;
             if counters.refused > known.refused {
                 known.refused = counters.refused;
-                self.tell(
-                    format!("{which}another driver came, and was told that there is one"),
-                    event("refused", number, &counters, &Value::Null),
-                )?;
+                let text = "another driver came, and was told that there is one".to_owned();
+                tell(text, "refused", Value::Null);
             }
+            told.into_iter().try_for_each(|(text, event)| self.tell(text, event))?;
         }
         if self.status_every.is_some_and(|every| now >= self.status_at + every) {
             self.status_at = now;
@@ -192,7 +180,6 @@ fn event(name: &str, number: usize, counters: &Counters, more: &Value) -> Value 
     event
 }
 
-/// Returns lines that show how programs use the drive at a socket.
 fn uses<D: Model>(socket: &Path) -> Vec<String> {
     let path = socket.display().to_string();
     let mut lines = D::uses(socket);

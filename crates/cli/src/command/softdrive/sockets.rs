@@ -11,7 +11,6 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Chooses the paths, and creates the folders that they need.
     pub(super) fn prepare(path: &Path, drives: u16) -> Result<Self> {
         let mut sockets = Self { paths: Vec::new(), made: Vec::new() };
         for number in 1..=drives {
@@ -20,9 +19,7 @@ impl Sockets {
                 (true, _) => {
                     let folder = path.join(number.to_string());
                     if !folder.exists() {
-                        std::fs::create_dir(&folder).map_err(|error| {
-                            Failure::io(&error, format_args!("making {}", folder.display()))
-                        })?;
+                        std::fs::create_dir(&folder).map_err(Failure::at("making", &folder))?;
                         sockets.made.push(folder.clone());
                     }
                     folder.join("cntrl")

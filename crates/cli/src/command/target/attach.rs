@@ -9,7 +9,6 @@ use qpair_scsi::host::{Change, Unit};
 use qpair_scsi_wire::luns::Lun;
 use qpair_serve::{Attach, ScsiHost, ScsiNews, ScsiPlace};
 
-/// All ways to devices.
 pub(super) fn attach(drivers: &Drivers) -> Attach {
     let (nvme, scsi, vhost_user) = (drivers.clone(), drivers.clone(), drivers.clone());
     Attach {
@@ -24,7 +23,6 @@ pub(super) fn attach(drivers: &Drivers) -> Attach {
     }
 }
 
-/// A SCSI host as the target sees it.
 struct Scsi(ScsiController);
 
 impl ScsiHost for Scsi {

@@ -22,7 +22,6 @@ pub(super) struct Settings {
     pub(super) log: Option<Levels>,
 }
 
-/// A file that was read.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Config {
     pub(super) settings: Settings,
@@ -50,16 +49,11 @@ impl Config {
                     ("target", DeValue::Table(table)) => config.settings = reader.settings(table),
                     (method, DeValue::Array(entries)) => {
                         for entry in entries.iter() {
-                            let params = reader.json(entry);
-                            let line = reader.line(entry.span().start);
-                            let method = method.to_owned();
-                            config.calls.push(ConfigCall { line, method, params });
+                            config.calls.push(reader.call(method, entry.span().start, entry));
                         }
                     }
                     (method, DeValue::Table(_)) => {
-                        let params = reader.json(value);
-                        let (line, method) = (reader.line(at), method.to_owned());
-                        config.calls.push(ConfigCall { line, method, params });
+                        config.calls.push(reader.call(method, at, value))
                     }
                     (name, _) => reader.fault(at, format!("{name} is no table: write [[METHOD]]")),
                 }
@@ -157,48 +151,26 @@ impl Reader<'_> {
         }
     }
 
+    fn call(&mut self, method: &str, at: usize, params: &Spanned<DeValue<'_>>) -> ConfigCall {
+        let (line, params) = (self.line(at), self.json(params));
+        ConfigCall { line, method: method.to_owned(), params }
+    }
+
     fn no_value(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Value {
         self.fault(value.span().start, format!("{} is no {what}", &self.text[value.span()]));
         Value::Null
     }
 }
 
-/// Stores a value, and returns whether there was one.
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     *place = value;
     place.is_some()
 }
 
-/// Calls as the file has them.
-pub(crate) fn to_toml<'c>(calls: impl Iterator<Item = (&'c str, &'c Value)>) -> String {
-    let mut text = String::new();
-    for (method, params) in calls {
-        text += &format!("{}[[{method}]]\n", if text.is_empty() { "" } else { "\n" });
-        for (name, value) in params.as_object().into_iter().flatten() {
-            text += &format!("{name} = {}\n", value_text(value));
-        }
-    }
-    text
-}
-
-fn value_text(value: &Value) -> String {
-    match value {
-        Value::Array(all) => {
-            format!("[{}]", all.iter().map(value_text).collect::<Vec<_>>().join(", "))
-        }
-        Value::Object(map) => {
-            let pairs = map.iter().map(|(name, one)| format!("{name} = {}", value_text(one)));
-            format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
-        }
-        // What JSON leaves as it is and TOML does not.
-        Value::String(_) => value.to_string().replace('\u{7f}', "\\u007f"),
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::toml::to_toml;
     use serde_json::json;
 
     const TEXT: &str = r#"

@@ -1,7 +1,7 @@
 //! `qpair target`: block devices for guests.
 
 mod attach;
-pub(super) mod config;
+mod config;
 mod report;
 mod systemd;
 
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
-use qpair_drivers::Drivers;
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
     BlkOptions, ConfigChange, ConfigFault, Manager, MetricsAddress, MetricsServer, OpenFile,
@@ -23,10 +22,10 @@ use qpair_serve::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
 
-use crate::command::bench_peak::parse_mode;
 use crate::events::{Events, Levels};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
+use crate::parse::file::FileArgs;
 use config::{Config, Settings};
 use report::Reporter;
 use systemd::Systemd;
@@ -111,14 +110,8 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "FILE", requires = "rpc")]
     load: Option<PathBuf>,
 
-    /// Interface and mode for files and block devices: auto, io_uring, libaio, posix, with switches
-    /// after a colon
-    #[arg(long = "interface", alias = "io", value_name = "MODE", default_value = "auto", value_parser = parse_mode)]
-    io: Mode,
-
-    /// Go through the page cache, for file systems without direct I/O
-    #[arg(long)]
-    buffered: bool,
+    #[command(flatten)]
+    files: FileArgs,
 
     /// Refuse writes of guests
     #[arg(long)]
@@ -143,9 +136,6 @@ pub(crate) struct TargetCommand {
     /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
-
-    #[arg(skip = crate::interrupt::drivers())]
-    drivers: Drivers,
 }
 
 fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
@@ -160,9 +150,6 @@ fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
     let spec = DeviceSpec::parse(device).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), spec))
 }
-
-/// The same, whether the file or the command line says it.
-const FOLDER: &str = "/run/qpair";
 
 impl TargetCommand {
     pub(crate) fn run(mut self) -> Result<Exit> {
@@ -187,7 +174,7 @@ impl TargetCommand {
         let options = TargetOptions { workers, poll: self.poll };
         let target = Arc::new(Target::new(options)?);
         target.pin(&self.cpus)?;
-        let folder = self.folder.clone().unwrap_or_else(|| FOLDER.into());
+        let folder = self.folder.clone().unwrap_or_else(|| "/run/qpair".into());
         std::fs::create_dir_all(&folder).map_err(|error| Failure::io(&error, folder.display()))?;
         let manager = self.manager(folder, &target, &events)?;
         if let Some(file) = &self.config {
@@ -229,7 +216,7 @@ impl TargetCommand {
         drop(rpc);
         drop(manager);
         drop(target);
-        // A request to end is how this command ends.
+        // An interrupt is the normal end of this command.
         Ok(Exit::Done)
     }
 
@@ -244,7 +231,7 @@ impl TargetCommand {
             self.cpus = cpus.unwrap_or_default();
         }
         self.poll |= poll.unwrap_or(false);
-        self.buffered |= buffered.unwrap_or(false);
+        self.files.buffered |= buffered.unwrap_or(false);
         self.log = self.log.take().or(log);
     }
 
@@ -256,7 +243,7 @@ impl TargetCommand {
         target: &Arc<Target>,
         events: &Arc<Events>,
     ) -> Result<Arc<Manager>> {
-        let (io, direct) = (self.io, !self.buffered);
+        let (io, direct) = (self.files.io, !self.files.buffered);
         let open: OpenFile = Box::new(move |path, kind, read_only| {
             let interface = match kind {
                 "aio" => Interface::Libaio,
@@ -269,7 +256,7 @@ impl TargetCommand {
         let version = env!("CARGO_PKG_VERSION");
         let manager = Manager::new(target.clone(), open, folder, version);
         manager.log_with(events.clone());
-        manager.attach_with(attach::attach(&self.drivers));
+        manager.attach_with(attach::attach(&self.files.drivers));
         let mut carved = HashMap::new();
         for (name, spec) in &self.disk {
             let device = self.open_disk(spec, &mut carved)?;
@@ -305,19 +292,10 @@ impl TargetCommand {
     }
 
     fn open(&self, spec: &DeviceSpec) -> Result<Arc<dyn BlockDevice>> {
-        let files = |path: &Path| {
-            let file = FileOptions {
-                read_only: self.read_only,
-                direct: !self.buffered,
-                ..FileOptions::new(path)
-            };
-            let device = qpair_kernel::open(&file, self.io)?;
-            Ok(Arc::new(device) as Arc<dyn BlockDevice>)
-        };
         // A target that was killed a moment ago may still have it.
         let until = Instant::now() + PREDECESSOR;
         loop {
-            match spec.open(&self.drivers.opening(files)) {
+            match self.files.open(spec, self.read_only) {
                 Err(error) if error.kind() == ErrorKind::Busy && Instant::now() < until => {
                     std::thread::sleep(LOOK_EVERY);
                 }
@@ -328,9 +306,8 @@ impl TargetCommand {
 }
 
 fn read(file: &Path) -> Result<std::result::Result<Config, Vec<ConfigFault>>> {
-    let text =
-        std::fs::read_to_string(file).map_err(|error| Failure::io(&error, file.display()))?;
-    Ok(Config::parse(&text))
+    let text = std::fs::read_to_string(file);
+    Ok(Config::parse(&text.map_err(|error| Failure::io(&error, file.display()))?))
 }
 
 /// Makes the difference between what the file says now and what there is.
@@ -358,17 +335,13 @@ fn tell_of_faults(file: &Path, faults: &[ConfigFault]) {
 }
 
 /// `FILE:LINE: WHAT`, a line for each.
-fn lines(file: &Path, faults: &[ConfigFault]) -> String {
+fn refused(file: &Path, faults: &[ConfigFault]) -> Failure {
     let file = file.display();
     let text = |fault: &ConfigFault| match fault.line {
         Some(line) => format!("{file}:{line}: {}", fault.what),
         None => format!("{file}: {}", fault.what),
     };
-    faults.iter().map(text).collect::<Vec<_>>().join("\n")
-}
-
-fn refused(file: &Path, faults: &[ConfigFault]) -> Failure {
-    Failure::new(Exit::Failed, lines(file, faults))
+    Failure::new(Exit::Failed, faults.iter().map(text).collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

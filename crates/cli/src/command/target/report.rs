@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qpair_serve::{Backend, Disk, DiskCounters, ExportInfo, MetricsAddress, Target};
+use qpair_serve::{Backend, Disk, ExportInfo, MetricsAddress, Target};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
-use crate::output::{Output, say};
-use crate::text::{count, size};
+use crate::show::output::{Output, say};
+use crate::show::text::{count, size};
 
 pub(super) struct Reporter {
     json: bool,
@@ -99,38 +99,25 @@ impl Reporter {
         let mut exports = target.exports();
         exports.extend(target.namespaces());
         for disk in exports.iter().flat_map(ExportInfo::disks) {
-            let DiskCounters {
-                requests,
-                reads,
-                read_bytes,
-                writes,
-                written_bytes,
-                flushes,
-                discards,
-                errors,
-                timeouts,
-                bounced,
-                calls,
-                kicks,
-            } = &disk.counters;
+            let counters = &disk.counters;
             let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             if self.json {
                 say(json!({
                     "event": "ended",
                     "disk": disk.name,
-                    "requests": get(requests),
-                    "reads": get(reads),
-                    "read_bytes": get(read_bytes),
-                    "writes": get(writes),
-                    "written_bytes": get(written_bytes),
-                    "flushes": get(flushes),
-                    "discards": get(discards),
-                    "errors": get(errors),
-                    "timeouts": get(timeouts),
+                    "requests": get(&counters.requests),
+                    "reads": get(&counters.reads),
+                    "read_bytes": get(&counters.read_bytes),
+                    "writes": get(&counters.writes),
+                    "written_bytes": get(&counters.written_bytes),
+                    "flushes": get(&counters.flushes),
+                    "discards": get(&counters.discards),
+                    "errors": get(&counters.errors),
+                    "timeouts": get(&counters.timeouts),
                     "resets": disk.device.resets(),
-                    "bounced": get(bounced),
-                    "calls": get(calls),
-                    "kicks": get(kicks),
+                    "bounced": get(&counters.bounced),
+                    "calls": get(&counters.calls),
+                    "kicks": get(&counters.kicks),
                 })
                 .to_string())?;
                 continue;
@@ -138,20 +125,20 @@ impl Reporter {
             say(format!(
                 "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied, {} calls, {} kicks",
                 disk.name,
-                count(get(reads)),
-                size(get(read_bytes)),
-                count(get(writes)),
-                size(get(written_bytes)),
-                count(get(flushes)),
-                count(get(discards)),
-                count(get(errors)),
-                count(get(bounced)),
-                count(get(calls)),
-                count(get(kicks)),
+                count(get(&counters.reads)),
+                size(get(&counters.read_bytes)),
+                count(get(&counters.writes)),
+                size(get(&counters.written_bytes)),
+                count(get(&counters.flushes)),
+                count(get(&counters.discards)),
+                count(get(&counters.errors)),
+                count(get(&counters.bounced)),
+                count(get(&counters.calls)),
+                count(get(&counters.kicks)),
             ))?;
             let incidents = [
                 (disk.device.resets(), "resets of the device"),
-                (get(timeouts), "requests that it did not answer in time"),
+                (get(&counters.timeouts), "requests that it did not answer in time"),
             ];
             for (times, what) in incidents.into_iter().filter(|(times, _)| *times > 0) {
                 say(format!("{}: {what}: {}", disk.name, count(times)))?;

@@ -15,13 +15,10 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::store_args::published_at;
+use crate::parse::store::published_at;
+use crate::show::output::Output;
 use view::View;
 
-/// The time that an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The interval at which interrupts are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Show the activity of a running store or target
@@ -171,7 +168,7 @@ fn parse(line: &str, socket: &Path) -> Result<Value> {
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(target::PATIENCE))?;
     let mut line = String::new();
     stream.read_to_string(&mut line)?;
     Ok(line)

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use qpair_serve::MetricsAddress;
 use serde_json::{Map, Value, json};
 
-use super::PATIENCE;
 use crate::failure::{Exit, Failure, Result};
-use crate::text::{count, size};
+use crate::show::text::{count, size};
 
-/// Counters of rare events of disks.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const INCIDENTS: [(&str, &str); 2] =
     [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
 
@@ -45,22 +44,22 @@ pub(super) fn ask(address: &MetricsAddress) -> Result<(String, Look)> {
 
 fn fetch(address: &MetricsAddress) -> std::io::Result<String> {
     const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: target\r\n\r\n";
-    let mut text = String::new();
+    fn exchange(mut stream: impl Read + Write) -> std::io::Result<String> {
+        stream.write_all(REQUEST)?;
+        std::io::read_to_string(stream)
+    }
     match address {
         MetricsAddress::Path(path) => {
-            let mut stream = UnixStream::connect(path)?;
+            let stream = UnixStream::connect(path)?;
             stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(REQUEST)?;
-            stream.read_to_string(&mut text)?;
+            exchange(stream)
         }
         MetricsAddress::Tcp(address) => {
-            let mut stream = TcpStream::connect_timeout(address, PATIENCE)?;
+            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
             stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(REQUEST)?;
-            stream.read_to_string(&mut text)?;
+            exchange(stream)
         }
     }
-    Ok(text)
 }
 
 impl Look {
@@ -151,7 +150,6 @@ impl Look {
     }
 }
 
-/// Returns the value of a label.
 fn label(labels: &str, name: &str) -> Option<String> {
     let (_, rest) = labels.split_once(&format!("{name}=\""))?;
     let (value, _) = rest.split_once('"')?;

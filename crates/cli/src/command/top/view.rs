@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::text::{count, counted, escape, size};
+use crate::show::text::{count, counted, escape, size};
 
 /// The age in seconds from which on a transaction may have been forgotten.
 const FORGOTTEN_S: f64 = 10.0;
-/// The maximum number of listed transactions.
 const LISTED: usize = 20;
 
-/// The report of a published store.
 #[derive(Debug, Default)]
 pub(super) struct View {
     store: String,
@@ -41,7 +39,7 @@ impl View {
     /// Parses a report. Missing values are zero, because another version may report more or fewer.
     pub(super) fn read(told: &Value) -> Self {
         let number = |value: &Value| value.as_f64().unwrap_or_default();
-        let metrics = told["metrics"].as_object();
+        let metrics = || told["metrics"].as_object().into_iter().flatten();
         let buckets = |value: &Value| {
             let counts = value["buckets"].as_array()?.iter();
             Some(counts.map(|count| count.as_u64().unwrap_or_default()).collect())
@@ -52,14 +50,8 @@ impl View {
             pid,
             cpu_s: cpu_s(pid),
             uptime_s: number(&told["uptime_s"]),
-            numbers: metrics
-                .into_iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), number(value)))
-                .collect(),
-            histograms: metrics
-                .into_iter()
-                .flatten()
+            numbers: metrics().map(|(name, value)| (name.clone(), number(value))).collect(),
+            histograms: metrics()
                 .filter_map(|(name, value)| Some((name.clone(), buckets(value)?)))
                 .collect(),
             transactions: told["transactions"]
@@ -109,7 +101,6 @@ impl View {
         0
     }
 
-    /// Formats the report for people, with rates since the report before.
     pub(super) fn text(&self, before: Option<&Self>) -> String {
         let mut lines = Vec::new();
         let rate = |name: &str| count(self.rate(before, name).round() as u64);
@@ -235,7 +226,6 @@ impl View {
     }
 }
 
-/// Returns the processor time that a process has used, in seconds.
 fn cpu_s(pid: u64) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the name, which may contain spaces, comes the state. Fields 12 and 13 after it are user
@@ -319,12 +309,12 @@ mod tests {
         for line in [
             "s.qpair  process 0, published for 12.0 s, commit 0, READ-ONLY",
             "commits     20/s, half of them below 512 us, 99 % below 4,096 us; conflicts 0/s, rollbacks 0/s",
-            "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3.0 MiB since the last of 4 checkpoints",
+            "log         0 B/s in 5 writes/s, half of them below 256 us, 4.0 commits each; 3.00 MiB since the last of 4 checkpoints",
             "device      250 reads/s, 0 B/s, half of them below 128 us, 99 % below 512 us, at most 64 in flight; 0 writes/s, 0 B/s; 0 flushes/s",
             "operations  1,000/s by the workers, 800 gets/s among them, 75.0 % without a read of the device",
             "stalls      99 % of the workers' turns below 4 us, all below 32 us; the commit barrier closed for less than 1,024 us; processor 50 %",
             "1 open transaction",
-            "#7                            1 waits           12.0      1,500          3       2    4.0 KiB  forgotten?",
+            "#7                            1 waits           12.0      1,500          3       2   4.00 KiB  forgotten?",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

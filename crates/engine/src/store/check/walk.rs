@@ -2,30 +2,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
-use qpair_block::Request;
+use qpair_format::Result;
 use qpair_format::large::{Descriptor, Extents, ListReader};
 use qpair_format::page::{Expected, Node, child_of};
 use qpair_format::place::page_of;
 use qpair_format::superblock::SUPERBLOCK_BYTES;
-use qpair_format::{Error, ErrorKind, Result};
 
 use super::super::StoreInner;
-use super::{CheckReport, Content, Finding, Job, Role, TableCheck, TableRoot, examine};
+use super::read::read_all;
+use super::{CheckReport, Content, Finding, Job, Role, TableCheck, TableRoot};
 use crate::pool::Root;
-use crate::shared::Shared;
-use crate::task::{
-    JoinHandle, Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now, spawn_to,
-};
+use crate::task::{JoinHandle, spawn_to};
 use qpair_format::image::RECORD_PAGES;
 
 /// The number of pages that a task reads.
 const BATCH: usize = 64;
 /// The number of tasks under way for each worker.
 const BATCHES_PER_WORKER: usize = 2;
-/// The number of reads that a task has in flight.
-const WINDOW: usize = 32;
 /// The number of inner pages that are read ahead in one batch: each stays in memory until all its
 /// children were handed out.
 const INNER_AHEAD: usize = 8;
@@ -491,47 +486,5 @@ impl<'a> Walk<'a> {
 impl Open {
     fn level(&self) -> u8 {
         Node::new(self.image.as_slice().into()).level()
-    }
-}
-
-/// Reads pages, bypassing the pool, and checks each; returns the findings in order.
-async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<Finding>> {
-    let mut findings = Vec::with_capacity(jobs.len());
-    let mut reading: VecDeque<(Job, Transfer)> = VecDeque::with_capacity(WINDOW);
-    let mut jobs = jobs.into_iter().peekable();
-    loop {
-        while jobs.peek().is_some() && reading.len() < WINDOW {
-            // With transfers under way, the task takes only frames that are free now.
-            let frame = match reading.is_empty() {
-                true => Some(scratch_frame().await?),
-                false => scratch_frame_now(),
-            };
-            let Some(frame) = frame else { break };
-            let Some(job) = jobs.next() else { break };
-            let page = latch_free(&shared, frame);
-            shared.pool.frames.set_page_id(frame, job.place);
-            let buffer = page.begin_read();
-            let offset_bytes = shared.offset_bytes(job.place);
-            let request = Request::read(offset_bytes, buffer.len() as u32, buffer, 0);
-            reading.push_back((job, Transfer::submit(request)));
-        }
-        let Some((job, transfer)) = reading.pop_front() else { return Ok(findings) };
-        let completion = transfer.done().await?;
-        let Some(buffer) = completion.buffer else {
-            return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
-        };
-        let page = shared.pool.frames.end_read(buffer);
-        findings.push(match completion.result {
-            Ok(()) => examine(&job, &page),
-            Err(error) => Finding {
-                table: job.table,
-                page_id: page_of(job.place),
-                faults: vec![Error::io(error, "cannot be read").to_string()],
-                content: Content::Damaged,
-            },
-        });
-        let frame = page.index();
-        shared.pool.end_read(page);
-        give_scratch(frame);
     }
 }

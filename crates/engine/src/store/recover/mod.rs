@@ -17,7 +17,7 @@ use qpair_format::log::LogMerge;
 use qpair_format::superblock::StoreState;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::catalog::{make_tree, open_tree};
+use super::roots::{make_tree, open_tree};
 use super::{StoreInner, StoreOptions, Table};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, note_described, read_image, read_newest, write_record};

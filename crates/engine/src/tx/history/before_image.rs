@@ -2,7 +2,7 @@
 
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::super::row::{BeforeImage, Version};
+use crate::tx::versions::{BeforeImage, Version};
 
 /// The size of an encoded image before its key, in bytes.
 const HEAD_BYTES: usize = 17;

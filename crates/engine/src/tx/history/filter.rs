@@ -44,8 +44,8 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::rows::hash_of;
     use super::*;
+    use crate::tx::versions::hash_of;
 
     #[test]
     fn it_has_what_it_was_given_and_few_others() {

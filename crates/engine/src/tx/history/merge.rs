@@ -15,7 +15,7 @@ use super::{Entered, History, pages};
 use crate::shared::Shared;
 use crate::task::{current, yield_now};
 use crate::tx::Tx;
-use crate::tx::row::Version;
+use crate::tx::versions::Version;
 
 /// The number of runs of about the same size that are merged into one.
 const FAN_IN: usize = 4;

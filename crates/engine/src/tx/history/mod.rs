@@ -6,6 +6,7 @@
 //! run is in the list as long as a snapshot below its bound is in use.
 
 mod before_image;
+mod collect;
 mod filter;
 mod merge;
 mod need;
@@ -15,8 +16,9 @@ mod run;
 mod spill;
 mod writer;
 
-pub(super) use part::{Bounds, Part, Reader, is_within};
-pub(super) use spill::spill;
+pub(super) use collect::Queue;
+pub(crate) use collect::{collect, spill};
+pub(super) use part::{Part, Reader};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +27,8 @@ use qpair_format::Result;
 
 use run::SortedRun;
 
-use super::row::Version;
 use crate::shared::Shared;
+use crate::tx::versions::Version;
 
 /// The runs of a store.
 pub(crate) struct History {
@@ -65,7 +67,7 @@ impl Drop for Entered<'_> {
 }
 
 impl History {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(in crate::tx) fn new(bytes_max: u64) -> Self {
         Self {
             runs: Mutex::new([].into()),
             newest: AtomicU64::new(0),
@@ -83,7 +85,7 @@ impl History {
     }
 
     /// Returns the limit on the device space of older values, in bytes.
-    pub(super) fn bytes_max(&self) -> u64 {
+    pub(in crate::tx) fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
@@ -93,14 +95,14 @@ impl History {
     }
 
     /// Returns the memory that the runs need, in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(in crate::tx) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether a run may have images that a snapshot needs. Must be called after looking into the
     /// row table.
     #[inline]
-    pub(super) fn is_behind(&self, snapshot: u64) -> bool {
+    pub(in crate::tx) fn is_behind(&self, snapshot: u64) -> bool {
         // Acquire: the row's lock gives the order. A reader that found its image gone sees the new
         // value.
         snapshot < self.newest.load(Ordering::Acquire)
@@ -149,7 +151,7 @@ impl History {
 
     /// Removes the runs that no snapshot at or above `oldest` needs; their pages become free when
     /// no task reads them any more.
-    pub(super) fn forget(&self, oldest: u64) {
+    pub(in crate::tx) fn forget(&self, oldest: u64) {
         if self.newest.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -170,7 +172,7 @@ impl History {
     }
 
     /// Returns the greatest bound of any run; `None` if there are no runs.
-    pub(super) fn newest(&self) -> Option<u64> {
+    pub(in crate::tx) fn newest(&self) -> Option<u64> {
         Some(self.newest.load(Ordering::Acquire)).filter(|newest| *newest > 0)
     }
 
@@ -186,7 +188,7 @@ impl History {
     ///
     /// # Errors
     /// Errors of the device; `Corrupt` for a page that does not belong to the run.
-    pub(super) async fn find(
+    pub(in crate::tx) async fn find(
         &self,
         shared: &Shared,
         tree: u32,

@@ -10,7 +10,7 @@ use super::run::SortedRun;
 use super::{History, pages};
 use crate::shared::Shared;
 use crate::tree::Direction;
-use crate::tx::row::Version;
+use crate::tx::versions::{Bounds, Version, is_within};
 
 /// The number of pages that are read for a part, unless there are more runs.
 const PAGES_MAX: usize = 64;
@@ -45,24 +45,6 @@ pub(in crate::tx) struct Reader {
     pages: BTreeMap<(u64, usize), Vec<u8>>,
     /// The number of parts that were read.
     parts: usize,
-}
-
-/// The lower and the upper bound of a part of a range.
-pub(in crate::tx) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
-
-/// Whether a key is within bounds.
-pub(in crate::tx) fn is_within((low, high): Bounds<'_>, key: &[u8]) -> bool {
-    let above = match low {
-        Bound::Included(low) => key >= low,
-        Bound::Excluded(low) => key > low,
-        Bound::Unbounded => true,
-    };
-    above
-        && match high {
-            Bound::Included(high) => key <= high,
-            Bound::Excluded(high) => key < high,
-            Bound::Unbounded => true,
-        }
 }
 
 /// Returns the key at which to cut a part, so that this run has about `most` pages for it, or one

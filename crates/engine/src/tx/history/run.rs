@@ -12,7 +12,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::before_image::{BeforeImageRef, images};
 use super::filter::Filter;
 use crate::tx::Tx;
-use crate::tx::rows::hash_of;
+use crate::tx::versions::hash_of;
 
 /// A page of a run: its id, and the place of its first image.
 struct Page {

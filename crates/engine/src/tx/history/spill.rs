@@ -8,13 +8,13 @@ use qpair_format::{Error, ErrorKind, Result};
 
 use super::Entered;
 use super::before_image::BeforeImageRef;
+use super::collect::Old;
 use super::need::Needs;
 use super::run::SortedRun;
 use super::writer::RunWriter;
 use crate::task::yield_now;
 use crate::tx::Tx;
-use crate::tx::collect::Old;
-use crate::tx::row::BeforeImage;
+use crate::tx::versions::BeforeImage;
 
 /// The number of rows that are looked at before other tasks may run.
 const ROWS_AT_ONCE: usize = 256;

@@ -13,7 +13,7 @@ use super::pages::Transfers;
 use super::run::SortedRun;
 use crate::space::Purpose;
 use crate::tx::Tx;
-use crate::tx::rows::hash_of;
+use crate::tx::versions::hash_of;
 
 /// The number of pages that are allocated at a time, at most.
 const EXTENT_PAGES: u64 = 256;

@@ -1,3 +1,7 @@
+//! Tests.
+//!
+//! Long, because one kind of input, many options.
+
 use std::time::Duration;
 
 use super::*;

@@ -6,6 +6,8 @@
 //! - - `in_flight` counts the requests that channels have taken and not returned;
 //! - - nothing is measured before the ramp is over; from then on, every request that completes is
 //!   measured.
+//!
+//! Long, because one loop submits, waits and measures, and its steps share the state of tags.
 
 mod choosing;
 mod messages;
@@ -137,7 +139,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// A copy without the histograms over time.
+    /// Returns a copy without the histograms over time.
     pub(super) fn copy(&self) -> Self {
         Self {
             record: self.record.copy(),

@@ -1,0 +1,127 @@
+//! Runs clients for a given time, and collects their counts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use qpair::Result;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::client::{Client, complete};
+use super::measured::Measured;
+use super::plan::Plan;
+use super::tally::{self, Tally};
+use super::window::Window;
+use crate::kv::System;
+use crate::progress::Progress;
+
+/// Nanoseconds of a tick of the progress of a run with a time limit.
+const TICK_NS: u64 = 100_000_000;
+
+/// Runs clients over a system; `make` makes the client with a given number.
+pub(crate) fn measure<S, C, M>(
+    system: &S,
+    plan: &Plan,
+    make: M,
+    progress: &dyn Progress,
+) -> Result<Measured>
+where
+    S: System,
+    C: Client + 'static,
+    M: Fn(usize, S::Session) -> C + Send + Sync + 'static,
+{
+    plan.check()?;
+    let window = Arc::new(Window::begin_now(plan)?);
+    let clients = {
+        let window = window.clone();
+        system.start(plan.clients, move |number, session| {
+            let (client, window) = (make(number, session), window.clone());
+            async move { window.control.run(run_client(client, &window)).await }
+        })?
+    };
+    let watched = watch(system, plan, &window, progress);
+    let tallies = window.control.finish(clients, progress)?;
+    let mut total = Tally::new(&window)?;
+    for tally in tallies.into_iter().flatten() {
+        total.add(&tally)?;
+    }
+    Ok(Measured { kinds: total.kinds, by_second: total.by_second, ..watched? })
+}
+
+/// Runs one client. The last client of a thread returns the thread's tally.
+async fn run_client<C: Client>(mut client: C, window: &Window) -> Result<Option<Tally>> {
+    let tally = tally::of_this_thread(window)?;
+    let mut began_ns = window.now_ns();
+    while window.begin(&mut began_ns).await {
+        let Some(request) = client.draw() else { break };
+        let (done, conflicts) = complete(&mut client, &request).await?;
+        let ended_ns = window.now_ns();
+        tally.borrow_mut().count(window, done, conflicts, began_ns, ended_ns);
+        if window.is_over(ended_ns) {
+            break;
+        }
+        began_ns = ended_ns;
+    }
+    Ok(tally::taken_by_the_last(tally))
+}
+
+/// Returns the processor time of all threads of the process, user and system.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Waits until the run is over, and returns its times and the counts of the system. A run without a
+/// time limit is over when its last client has ended.
+fn watch<S: System>(
+    system: &S,
+    plan: &Plan,
+    window: &Window,
+    progress: &dyn Progress,
+) -> Result<Measured> {
+    let goes_on_until = |ns: u64| window.now_ns() < ns && !window.control.is_over(progress);
+    let nap = |until_ns: u64| {
+        let left = until_ns.saturating_sub(window.now_ns());
+        std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
+    };
+    if window.from_ns > 0 {
+        progress.begin("warming up", window.from_ns / TICK_NS);
+        while goes_on_until(window.from_ns) {
+            progress.at(window.now_ns() / TICK_NS);
+            nap(window.from_ns);
+        }
+        progress.end();
+    }
+    let before = system.statistics()?;
+    let (began, cpu_before) = (Instant::now(), cpu_time());
+    let total = plan.seconds.map_or(plan.total, |seconds| (seconds * 10.0).ceil() as u64);
+    progress.begin(&plan.phase, total);
+    let (mut told_ns, mut told) = (window.now_ns(), window.done());
+    while goes_on_until(window.to_ns) {
+        let (now_ns, done) = (window.now_ns(), window.done());
+        progress.at(match plan.seconds {
+            Some(_) => now_ns.saturating_sub(window.from_ns) / TICK_NS,
+            None => done,
+        });
+        if now_ns - told_ns > 500_000_000 {
+            let rate = (done - told) as f64 * 1e9 / (now_ns - told_ns) as f64;
+            progress.note(&format!("{} {}/s", plan.phase, rounded(rate)));
+            (told_ns, told) = (now_ns, done);
+        }
+        nap(window.to_ns);
+    }
+    let (wall, cpu) = (began.elapsed(), cpu_time().saturating_sub(cpu_before));
+    Ok(Measured {
+        wall_s: wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        system: system.statistics()?.since(&before),
+        ..Measured::default()
+    })
+}
+
+fn rounded(rate: f64) -> String {
+    match rate {
+        rate if rate >= 1e6 => format!("{:.2} M", rate / 1e6),
+        rate if rate >= 1e4 => format!("{:.1} K", rate / 1e3),
+        rate => format!("{rate:.0}"),
+    }
+}

@@ -1,0 +1,5 @@
+//! The environment of a study.
+
+pub(crate) mod files;
+pub(crate) mod lab;
+pub(crate) mod stores;

@@ -1,0 +1,31 @@
+//! A transaction until its commit: snapshots and reads, and the writes that it keeps to itself.
+
+mod buffers;
+mod key_bounds;
+mod key_list;
+mod large;
+mod options;
+mod prefetch_set;
+mod range;
+mod reading;
+mod serializable;
+mod snapshot;
+mod state;
+mod view;
+mod write_set;
+mod writing;
+
+pub(super) use buffers::Spare;
+pub(crate) use key_bounds::bounds;
+pub use key_bounds::{KeyBounds, Prefix};
+pub(super) use key_list::KeyList;
+pub(super) use large::{LargeValue, UncommittedLarge};
+pub use options::{Isolation, TransactionOptions};
+pub(crate) use prefetch_set::PrefetchSet;
+pub(crate) use range::{RangeCursor, next_inline, next_into};
+pub(crate) use snapshot::SnapshotCore;
+pub use state::Savepoint;
+pub(super) use state::written;
+pub(crate) use state::{Contended, TxState};
+pub(crate) use view::View;
+pub(super) use write_set::{Item, Write};

@@ -1,0 +1,463 @@
+//! The writes of a transaction: private to it, in the order of tables and keys.
+//!
+//! Invariants: there is one entry for each written key, with its newest value. The bytes of keys
+//! and values are in one buffer, in the order of the writes. A savepoint is a length of that buffer
+//! and of the list of entries; entries that were overwritten since are in the undo list.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use qpair_format::head::head_u64;
+use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::FrameIndex;
+
+use crate::tree::{CursorHint, Tree};
+use crate::tx::versions::RowRef;
+
+/// The number of entries in one piece of the order, at most. Small in tests, so that few keys make
+/// many pieces.
+const PIECE_MAX: usize = if cfg!(test) { 8 } else { 512 };
+
+/// A write to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write<'a> {
+    /// A value in the leaf.
+    Inline(&'a [u8]),
+    /// The descriptor of a large value.
+    Large(&'a [u8]),
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Inline,
+    Large,
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    at: u32,
+    len: u32,
+    kind: Kind,
+    /// The number of savepoints when the entry was written.
+    epoch: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tree: u32,
+    root: FrameIndex,
+    key_at: u32,
+    key_len: u32,
+    row: RowRef,
+    /// The position where the key was found, if it was known when the key was locked.
+    cursor_hint: Option<CursorHint>,
+    value: Value,
+}
+
+/// The place of an entry in the order, with enough of the key that a search rarely looks at the
+/// entries.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tree: u32,
+    index: u32,
+    /// The key's first bytes, as a number with the same order.
+    head: u64,
+}
+
+/// A point to which the writes can be rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WriteMark {
+    number: u32,
+    entries: u32,
+    bytes: u32,
+    undo: u32,
+}
+
+/// A key with its write.
+pub(crate) struct Item<'a> {
+    pub(crate) tree: Tree,
+    pub(crate) key: &'a [u8],
+    pub(crate) row: RowRef,
+    pub(crate) cursor_hint: Option<CursorHint>,
+    pub(crate) write: Write<'a>,
+}
+
+/// The writes of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct WriteSet {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+    /// The entries in the order of trees and keys, in pieces.
+    order: Vec<Vec<Place>>,
+    /// A bit for each tree with an entry, by the low bits of its id. Most reads are of trees
+    /// without entries.
+    trees: u64,
+    undo: Vec<(u32, Value)>,
+    /// The number of savepoints taken so far.
+    epoch: u32,
+    /// The numbers of the savepoints that can still be rolled back to.
+    savepoints: Vec<u32>,
+}
+
+impl WriteSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Removes all writes, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+        self.order.truncate(1);
+        self.order.iter_mut().for_each(Vec::clear);
+        self.undo.clear();
+        self.savepoints.clear();
+        (self.trees, self.epoch) = (0, 0);
+    }
+
+    /// Returns the capacity: bytes, and entries of the lists.
+    pub(crate) fn capacity(&self) -> (usize, usize) {
+        (self.bytes.capacity(), self.entries.capacity().max(self.undo.capacity()))
+    }
+
+    /// Returns the approximate memory of the writes, in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+            + self.entries.len() * (size_of::<Entry>() + size_of::<Place>())
+            + self.undo.len() * size_of::<(u32, Value)>()
+    }
+
+    fn key(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.key_at as usize..][..entry.key_len as usize]
+    }
+
+    fn compare(&self, place: &Place, (tree, head): (u32, u64), key: &[u8]) -> Ordering {
+        (place.tree, place.head)
+            .cmp(&(tree, head))
+            .then_with(|| self.key(&self.entries[place.index as usize]).cmp(key))
+    }
+
+    /// Returns the piece and the place in it where a key is, or would be.
+    fn place(&self, tree: u32, key: &[u8]) -> (usize, usize, bool) {
+        let head = (tree, head_u64(key));
+        let piece = match self.order.len() {
+            0 => return (0, 0, false),
+            1 => 0,
+            _ => self
+                .order
+                .partition_point(|piece| {
+                    piece.first().is_some_and(|first| self.compare(first, head, key).is_le())
+                })
+                .saturating_sub(1),
+        };
+        match self.order[piece].binary_search_by(|place| self.compare(place, head, key)) {
+            Ok(at) => (piece, at, true),
+            Err(at) => (piece, at, false),
+        }
+    }
+
+    fn index_of(&self, tree: u32, key: &[u8]) -> Option<u32> {
+        if self.trees & 1 << (tree % 64) == 0 {
+            return None;
+        }
+        let (piece, at, found) = self.place(tree, key);
+        found.then(|| self.order[piece][at].index)
+    }
+
+    fn write(&self, value: Value) -> Write<'_> {
+        let bytes = &self.bytes[value.at as usize..][..value.len as usize];
+        match value.kind {
+            Kind::Inline => Write::Inline(bytes),
+            Kind::Large => Write::Large(bytes),
+            Kind::Delete => Write::Delete,
+        }
+    }
+
+    fn item(&self, index: u32) -> Item<'_> {
+        let entry = &self.entries[index as usize];
+        Item {
+            tree: Tree { id: entry.tree, root: entry.root },
+            key: self.key(entry),
+            row: entry.row,
+            cursor_hint: entry.cursor_hint,
+            write: self.write(entry.value),
+        }
+    }
+
+    /// Returns the write to a key, with its row.
+    pub(crate) fn get(&self, tree: u32, key: &[u8]) -> Option<Item<'_>> {
+        self.index_of(tree, key).map(|index| self.item(index))
+    }
+
+    /// Adds a write.
+    ///
+    /// # Errors
+    /// `TooLarge` if the set would have more than `bytes_max` bytes.
+    pub(crate) fn put(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        (row, cursor_hint): (RowRef, Option<CursorHint>),
+        write: Write<'_>,
+        bytes_max: usize,
+    ) -> Result<()> {
+        let (kind, value) = match write {
+            Write::Inline(value) => (Kind::Inline, value),
+            Write::Large(value) => (Kind::Large, value),
+            Write::Delete => (Kind::Delete, [].as_slice()),
+        };
+        let place = match self.entries.is_empty() {
+            true => (0, 0, false),
+            false => self.place(tree.id, key),
+        };
+        let old = place.2.then(|| self.order[place.0][place.1].index);
+        if let Some(index) = old {
+            let entry = &mut self.entries[index as usize];
+            if entry.value.epoch == self.epoch && value.len() <= entry.value.len as usize {
+                // No savepoint needs the previous value.
+                let at = entry.value.at as usize;
+                entry.value.len = value.len() as u32;
+                entry.value.kind = kind;
+                self.bytes[at..at + value.len()].copy_from_slice(value);
+                return Ok(());
+            }
+        }
+        let more = value.len() + size_of::<Entry>() + if old.is_some() { 0 } else { key.len() };
+        if self.size_bytes() + more > bytes_max.min(u32::MAX as usize) {
+            return Err(Error::with_hint(
+                ErrorKind::TooLarge,
+                format!(
+                    "a transaction has {} writes of {} bytes and adds one of {} bytes; the limit is {bytes_max} bytes",
+                    self.entries.len(),
+                    self.size_bytes(),
+                    key.len() + value.len()
+                ),
+                "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
+            ));
+        }
+        if let Some(index) = old {
+            let epoch = self.epoch;
+            let at = self.push(value);
+            let entry = &mut self.entries[index as usize];
+            if entry.value.epoch != epoch {
+                self.undo.push((index, entry.value));
+            }
+            entry.value = Value { at, len: value.len() as u32, kind, epoch };
+            return Ok(());
+        }
+        let key_at = self.push(key);
+        let at = self.push(value);
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry {
+            tree: tree.id,
+            root: tree.root,
+            key_at,
+            key_len: key.len() as u32,
+            row,
+            cursor_hint,
+            value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
+        });
+        self.trees |= 1 << (tree.id % 64);
+        self.enter(place.0, place.1, Place { tree: tree.id, index, head: head_u64(key) });
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> u32 {
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        at
+    }
+
+    fn enter(&mut self, piece: usize, at: usize, place: Place) {
+        if self.order.is_empty() {
+            self.order.push(Vec::new());
+        }
+        let entries = &mut self.order[piece];
+        entries.insert(at, place);
+        if entries.len() > PIECE_MAX {
+            // Keys in ascending order leave full pieces.
+            let cut = if at + 1 == entries.len() { at } else { entries.len() / 2 };
+            let mut rest = Vec::with_capacity(PIECE_MAX + 1);
+            rest.extend(entries.drain(cut..));
+            self.order.insert(piece + 1, rest);
+        }
+    }
+
+    /// Marks this point, for a later rollback to it.
+    pub(super) fn mark(&mut self) -> WriteMark {
+        self.epoch += 1;
+        self.savepoints.push(self.epoch);
+        WriteMark {
+            number: self.epoch,
+            entries: self.entries.len() as u32,
+            bytes: self.bytes.len() as u32,
+            undo: self.undo.len() as u32,
+        }
+    }
+
+    /// Removes the writes since a savepoint; the savepoint stays. Returns `false` if the savepoint
+    /// is no longer there.
+    pub(super) fn rollback_to(&mut self, savepoint: &WriteMark) -> bool {
+        if !self.savepoints.contains(&savepoint.number) {
+            return false;
+        }
+        self.savepoints.retain(|number| *number <= savepoint.number);
+        while self.undo.len() > savepoint.undo as usize {
+            let Some((index, value)) = self.undo.pop() else { break };
+            self.entries[index as usize].value = value;
+        }
+        for index in (savepoint.entries..self.entries.len() as u32).rev() {
+            let entry = self.entries[index as usize];
+            let (piece, at, found) = self.place(entry.tree, self.key(&entry));
+            if found {
+                self.order[piece].remove(at);
+                if self.order[piece].is_empty() && self.order.len() > 1 {
+                    self.order.remove(piece);
+                }
+            }
+        }
+        self.entries.truncate(savepoint.entries as usize);
+        self.bytes.truncate(savepoint.bytes as usize);
+        // Later writes must not overwrite values that the savepoint needs.
+        self.epoch += 1;
+        true
+    }
+
+    /// Returns all writes, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        self.order.iter().flatten().map(|place| self.item(place.index))
+    }
+
+    /// Returns the write at a position in the order.
+    pub(crate) fn nth(&self, cursor: &mut (usize, usize)) -> Option<Item<'_>> {
+        loop {
+            let piece = self.order.get(cursor.0)?;
+            match piece.get(cursor.1) {
+                Some(place) => return Some(self.item(place.index)),
+                None => *cursor = (cursor.0 + 1, 0),
+            }
+        }
+    }
+
+    /// Returns the writes to keys of a range of a tree, in order.
+    pub(crate) fn range<'a>(
+        &'a self,
+        tree: u32,
+        from: Bound<&[u8]>,
+        to: Bound<&'a [u8]>,
+    ) -> impl Iterator<Item = Item<'a>> {
+        let (piece, at) = match from {
+            Bound::Included(key) => {
+                let (piece, at, _) = self.place(tree, key);
+                (piece, at)
+            }
+            Bound::Excluded(key) => {
+                let (piece, at, found) = self.place(tree, key);
+                (piece, at + usize::from(found))
+            }
+            Bound::Unbounded => {
+                let (piece, at, _) = self.place(tree, &[]);
+                (piece, at)
+            }
+        };
+        let pieces = self.order.get(piece..).unwrap_or_default();
+        pieces.iter().flatten().skip(at).map(|place| self.item(place.index)).take_while(
+            move |item| {
+                item.tree.id == tree
+                    && match to {
+                        Bound::Included(end) => item.key <= end,
+                        Bound::Excluded(end) => item.key < end,
+                        Bound::Unbounded => true,
+                    }
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::tx::versions::is_within;
+
+    type Model = BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>;
+
+    fn owned(item: &Item<'_>) -> ((u32, Vec<u8>), Option<Vec<u8>>) {
+        let value = match item.write {
+            Write::Inline(value) | Write::Large(value) => Some(value.to_vec()),
+            Write::Delete => None,
+        };
+        ((item.tree.id, item.key.to_vec()), value)
+    }
+
+    /// Compares random writes, savepoints and rollbacks, which remove keys anywhere in the order,
+    /// with a sorted map and its copies.
+    #[test]
+    fn as_a_sorted_map_with_copies() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut set, mut model) = (WriteSet::default(), Model::new());
+        let mut copies: Vec<(WriteMark, Model)> = Vec::new();
+        let root = FrameIndex(0);
+        for step in 0..1_000_000u32 {
+            match random.u32(0..1000) {
+                // Keys come upwards, downwards, or anywhere, for a while each.
+                0..980 => {
+                    let index = match step / 5000 % 3 {
+                        0 => step % 5000,
+                        1 => 5000 - step % 5000,
+                        _ => random.u32(0..5000),
+                    };
+                    let (tree, key) = (random.u32(1..4), index.to_be_bytes().to_vec());
+                    let value =
+                        (random.u8(0..4) != 0).then(|| vec![random.u8(..); random.usize(0..12)]);
+                    let write = value.as_deref().map_or(Write::Delete, Write::Inline);
+                    let place = (RowRef::decode(0), None);
+                    set.put(Tree { id: tree, root }, &key, place, write, usize::MAX).unwrap();
+                    model.insert((tree, key), value);
+                }
+                980..990 => copies.push((set.mark(), model.clone())),
+                990..999 if !copies.is_empty() => {
+                    copies.truncate(random.usize(0..copies.len()) + 1);
+                    let (mark, copy) = &copies[copies.len() - 1];
+                    assert!(set.rollback_to(mark));
+                    model.clone_from(copy);
+                }
+                999 if random.u8(0..4) == 0 => {
+                    set.clear();
+                    model.clear();
+                    copies.clear();
+                }
+                _ => {}
+            }
+            if step % 500 != 0 {
+                continue;
+            }
+            assert!(set.iter().map(|item| owned(&item)).eq(model.clone()));
+            let tree = random.u32(1..5);
+            let mut ends = [random.u32(0..5000), random.u32(0..5000)];
+            ends.sort_unstable();
+            let ends = ends.map(u32::to_be_bytes);
+            let bound = |end, random: &mut fastrand::Rng| match random.u8(0..3) {
+                0 => Bound::Included(end),
+                1 => Bound::Excluded(end),
+                _ => Bound::Unbounded,
+            };
+            let from = bound(ends[0].as_slice(), &mut random);
+            let to = bound(ends[1].as_slice(), &mut random);
+            let found: Model = set.range(tree, from, to).map(|item| owned(&item)).collect();
+            let mut expected = model.clone();
+            expected.retain(|(of, key), _| *of == tree && is_within((from, to), key));
+            assert_eq!(found, expected, "{from:?} to {to:?}");
+            for ((tree, key), value) in &model {
+                assert_eq!(set.get(*tree, key).map(|item| owned(&item).1).as_ref(), Some(value));
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! No file of Rust has more than 500 lines without a reason at its head: a sentence that begins with
+//! "Long, because".
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LINES_MAX: usize = 500;
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn long_files_say_why() {
+    let mut found = Vec::new();
+    sources(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap(), &mut found);
+    assert!(found.len() > 1000, "the sources were not found");
+    found.retain(|path| {
+        let text = fs::read_to_string(path).unwrap();
+        let mut head = text.lines().take_while(|line| line.starts_with("//!"));
+        text.lines().count() > LINES_MAX && !head.any(|line| line.contains("Long, because "))
+    });
+    assert!(found.is_empty(), "split these files by nouns, or say why at their heads: {found:#?}");
+}
