@@ -1,4 +1,4 @@
-//! The grammar below [`crate::DeviceSpec`]: schemes, options, members, backslashes.
+//! The grammar of [`crate::DeviceSpec`]: schemes, options, members, backslashes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::size::parse_bytes;
 
-/// Splits `word:rest`. A word with a slash or a dot in it is a path, not a scheme.
+/// Splits `word:rest`. A word that contains a slash or a dot is a path, not a scheme.
 pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let is_word = !scheme.is_empty() && scheme.chars().all(is_word_char);
@@ -23,7 +23,7 @@ fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Splits `key=value,...:rest`; the options are empty if the text does not start with a key.
+/// Splits `key=value,...:rest`. The options are empty if the text does not start with a key.
 pub(crate) fn split_options(text: &str) -> (&str, &str) {
     let key_end = text.find(|c| !is_word_char(c)).unwrap_or(text.len());
     if key_end == 0 || !text[key_end..].starts_with('=') {
@@ -61,7 +61,7 @@ pub(crate) fn split_members(text: &str) -> Result<Vec<(&str, bool)>> {
     }
 }
 
-/// Returns the position of the bracket that closes the one open at the start of `text`.
+/// Returns the position of the bracket that matches the one at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut skip) = (1, false);
     for (at, c) in text.char_indices() {
@@ -77,7 +77,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Puts a backslash before characters that have a meaning inside brackets.
+/// Puts a backslash before each character with a meaning inside brackets.
 pub(crate) fn quote(path: &str) -> Cow<'_, str> {
     if !path.contains(['+', '[', ']', '\\']) {
         return path.into();
@@ -106,7 +106,7 @@ pub(crate) fn unquote(text: &str) -> Result<String> {
     Ok(path)
 }
 
-/// The options of one device, taken key by key. A key that is left over at the end is unknown.
+/// The options of one device, which are taken key by key. Keys left over at the end are unknown.
 pub(crate) struct Options<'a> {
     scheme: &'static str,
     pairs: Vec<(&'a str, &'a str)>,
@@ -179,7 +179,7 @@ impl<'a> Options<'a> {
         Ok(())
     }
 
-    /// Refuses options that the device did not take.
+    /// Refuses options that the device has not taken.
     pub(crate) fn finish(self) -> Result<()> {
         let Some((key, _)) = self.pairs.first() else { return Ok(()) };
         let mut known = String::new();
