@@ -26,7 +26,7 @@ const CLOCK_SLACK: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub(crate) ms: u64,
-    /// A time before it was sent.
+    /// A time before the token was sent.
     since: Instant,
 }
 
