@@ -20,7 +20,7 @@ const ATTENTIONS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct LogicalUnit {
     facts: Facts,
-    /// The unit attentions that the initiator has to be told before anything else.
+    /// The unit attentions that must be reported to the initiator before anything else.
     attentions: Mutex<VecDeque<Code>>,
     has_attention: AtomicBool,
     /// Whether the write cache is in use.
@@ -90,7 +90,7 @@ impl LogicalUnit {
         self.attentions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a unit attention, which the initiator is told with its next command.
+    /// Adds a unit attention, which is reported with the initiator's next command.
     pub fn attend(&self, code: Code) {
         let mut attentions = self.attentions();
         if attentions.len() == ATTENTIONS_MAX {
@@ -119,7 +119,7 @@ impl LogicalUnit {
         self.attend(code);
     }
 
-    /// Resets the unit as a hard reset does: its timestamp starts anew too.
+    /// Resets the unit like a hard reset, which also restarts its timestamp.
     pub fn hard_reset(&self, code: Code) {
         *self.clock() = Clock::begin((self.facts.now)());
         self.reset(code);
@@ -164,7 +164,7 @@ impl LogicalUnit {
         let command = match Command::decode(cdb) {
             Ok(command) => command,
             Err(undecodable) => {
-                // What is attended to comes first, whatever the command is.
+                // Unit attentions are reported first, whatever the command is.
                 let code = if is_here { self.take_attention() } else { None };
                 return Step::Ended(match (code, undecodable) {
                     (Some(code), _) => Reply::Check(Sense::new(Key::UnitAttention, code)),

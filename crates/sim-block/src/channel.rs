@@ -20,7 +20,8 @@ pub(super) struct SimChannel {
     port: usize,
     free_running: bool,
     depth: u32,
-    /// Requests that were not handed over yet; flushes with the mark of the writes that they cover.
+    /// The requests that were not handed over yet. Flushes have the mark of the writes that they
+    /// cover.
     staged: Vec<(Request, u64)>,
     wake: Option<Arc<WakeEvent>>,
     system_calls: u64,
@@ -139,7 +140,7 @@ impl IoChannel for SimChannel {
 }
 
 impl Drop for SimChannel {
-    /// Carries out the requests in flight, as a device does when a process ends.
+    /// Executes the requests in flight, as a device does when a process ends.
     fn drop(&mut self) {
         while lock(&self.disk).in_flight(self.port) > 0 {
             let mut ended = Vec::new();
