@@ -149,7 +149,7 @@ pub(crate) fn interrupted(child: Child) -> Run {
     Run::from_output(child.wait_with_output().unwrap())
 }
 
-/// Waits until something is so, up to 20 seconds.
+/// Waits until a condition is true, for up to 20 seconds.
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() && Instant::now() < deadline {

@@ -131,7 +131,7 @@ fn a_quote_that_is_not_closed() {
     }
     let run = directory.run_on("id,\"v\n1,ok\n", "load h - --format csv --key id --skip-bad");
     run.failed(3, &["line 1: a quote is not closed", "the 1 line after it"]);
-    // Nor does this read all of a large input into memory.
+    // The load does not read all of a large input into memory either.
     let mut large = b"id,v\n1,ok\n2,\"oops\n".to_vec();
     large.resize(65 << 20, b'\n');
     directory

@@ -265,7 +265,7 @@ impl StoreInner {
         self.shared.pool.active() as usize / ROOTS_PART
     }
 
-    /// Runs a task to its end, from a thread that is no worker.
+    /// Runs a task to its end, from a thread that is not a worker.
     pub(crate) fn block_on<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<T>
     where
         F: Future<Output = Result<T>> + 'static,

@@ -188,6 +188,6 @@ fn each_level_is_read_in_the_order_of_the_device() {
     let reads = reads.lock().unwrap();
     assert_eq!(reads.len() as u64, pages);
     let back = reads.windows(2).filter(|pair| pair[1].offset_bytes < pair[0].offset_bytes).count();
-    // Once for each level, and where two batches alternate.
+    // Reads go back once for each level, and where two batches alternate.
     assert!(back as u64 <= 8 + pages / 32, "{back} of {pages} reads go back");
 }

@@ -114,8 +114,8 @@ impl Run {
         ));
     }
 
-    /// Deletes all of these keys. Returns `false` if the store reports that it cannot delete with
-    /// so many workers.
+    /// Deletes all of these keys. Returns `false` if the store reports that it has too many workers
+    /// to delete.
     fn delete(&mut self, store: &Store, keys: &[u16]) -> Result<bool, String> {
         let table = store.table(TABLES[0]).map_err(|error| format!("a table: {error}"))?;
         for (number, index) in keys.iter().enumerate() {

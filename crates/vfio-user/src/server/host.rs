@@ -2,9 +2,9 @@
 //!
 //! A driver that has mapped the doorbells wakes no thread by ringing them, so a thread has to poll.
 //! While there is work, the thread only polls. Then it naps, each time longer, up to a limit. If
-//! there is no driver, or none that can give work without a call, it sleeps until a socket becomes
-//! readable. Polling a socket costs a system call, so sockets are polled seldom while there is
-//! other work.
+//! no driver is connected, or if drivers can only give work by messages, it sleeps until a socket
+//! becomes readable. Polling a socket costs a system call, so sockets are polled seldom while there
+//! is other work.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

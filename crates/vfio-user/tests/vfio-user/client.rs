@@ -160,7 +160,7 @@ fn one_driver_at_a_time_and_nothing_of_it_stays() {
     let mut register = [0xBB; 4];
     second.read_bar(0, 0, &mut register).unwrap();
     assert_eq!(register, [0; 4], "the device was reset");
-    // What the first one still has mapped is no client's doorbell.
+    // The doorbells that the first client still has mapped no longer reach the device.
     let theirs = second.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
     doorbells.bytes().store_u32(0x10, 7);
     assert_eq!(theirs.bytes().load_u32(0x10), 0);

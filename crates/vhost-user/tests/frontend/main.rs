@@ -1,4 +1,5 @@
-//! The front end, with back ends that lie, that come back as another disk, or that are none.
+//! Tests the front end with back ends that violate the protocol, that come back as another disk, or
+//! that are not back ends.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -22,7 +22,7 @@ use qpair_members::is_on_log_device;
 
 /// The size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// The number of reads of one log that are under way, at most.
+/// The maximum number of reads of one log that are in flight.
 const READS_AHEAD: u32 = 8;
 /// The number of incarnations whose logs a checkpoint record names at most, including the new one.
 const INCARNATIONS_MAX: usize = 4;

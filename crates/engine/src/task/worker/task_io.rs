@@ -65,7 +65,7 @@ impl Worker {
         ticket
     }
 
-    /// Returns the completion of such a request, once it is there.
+    /// Returns the completion of a request of [`Worker::submit_own`], once it has arrived.
     pub(crate) fn poll_own(&self, ticket: usize) -> Poll<Completion> {
         let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
