@@ -98,7 +98,7 @@ impl State {
             if word == UNUSED {
                 // Something is said that was never asked for.
                 if change & 0xF0 == 0xF0 {
-                    replies.bytes().store_u64(at, self.unasked(&init));
+                    replies.bytes().store_u64(at, self.unsolicited(&init));
                 }
                 break;
             }
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// A descriptor of the input's; mostly of an event, whose data is the input's.
-    fn unasked(&mut self, init: &Init) -> u64 {
+    fn unsolicited(&mut self, init: &Init) -> u64 {
         let choice = self.input.byte();
         if choice & 3 == 0 {
             return self.input.word();

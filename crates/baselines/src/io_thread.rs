@@ -82,7 +82,7 @@ impl IoThreadDevice {
     /// `Limit` if the process has no descriptors or threads left.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Result<Self> {
         let info = inner.info().behind("iothread", "", "one thread for all I/O");
-        let wake = WakeEvent::new().map_err(|error| Error::os(error, "eventfd"))?;
+        let wake = WakeEvent::new().map_err(|error| Error::os(error, "creating an eventfd"))?;
         let hub = Arc::new(Hub { wake, joining: Mutex::default(), is_closed: false.into() });
         let set = PollSet::new()?;
         let (for_thread, below) = (hub.clone(), inner.clone());
@@ -144,7 +144,7 @@ impl BlockDevice for IoThreadDevice {
             ended: Vec::with_capacity(depth),
             ..LaneState::default()
         };
-        let event = WakeEvent::new().map_err(|error| Error::os(error, "eventfd"))?;
+        let event = WakeEvent::new().map_err(|error| Error::os(error, "creating an eventfd"))?;
         let lane = Arc::new(Lane { state: Mutex::new(state), event });
         let (opened, answer) = sync_channel(1);
         let below = ChannelOptions { wake: None, ..options.clone() };

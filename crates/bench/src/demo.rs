@@ -152,7 +152,7 @@ impl Workplace {
         let lock = make().map_err(|error| {
             Error::with_hint(
                 ErrorKind::Denied,
-                format!("making the folder {}: {error}", dir.display()),
+                format!("creating the folder {}: {error}", dir.display()),
                 "name a folder that exists and can be written: --dir",
             )
         })?;
@@ -170,7 +170,7 @@ impl Drop for Workplace {
 /// Returns an error if the disk has too little space.
 fn check_space(options: &DemoOptions) -> Result<()> {
     let space = rustix::fs::statvfs(&options.dir).map_err(|error| {
-        let context = format!("looking at {}: {error}", options.dir.display());
+        let context = format!("reading the state of {}: {error}", options.dir.display());
         Error::with_hint(ErrorKind::NotFound, context, "name a folder that exists: --dir")
     })?;
     let free = space.f_bavail * space.f_frsize;
@@ -197,7 +197,7 @@ pub fn demo(options: &DemoOptions, progress: &dyn Progress) -> Result<DemoReport
     if records < 1000 || options.seconds <= 0.0 || options.tasks == 0 {
         return Err(Error::new(
             ErrorKind::Invalid,
-            "the demo's store has at least 1 MiB, and runs for some seconds",
+            "the demo needs a store of at least 1 MiB, at least one task and a time of more than 0 seconds",
         ));
     }
     check_space(options)?;

@@ -4,7 +4,7 @@ use qpair::{Error, ErrorKind};
 
 /// Returns the error of work that was stopped on request.
 pub(crate) fn interrupted() -> Error {
-    Error::new(ErrorKind::Closed, "interrupted")
+    Error::new(ErrorKind::Closed, "the run was interrupted")
 }
 
 /// Receives the phases of the work and their progress, a few times a second.

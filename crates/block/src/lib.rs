@@ -51,4 +51,4 @@ pub use seam::request::{Completion, Op, Request};
 pub use seam::size::{format_bytes, parse_bytes};
 pub use seam::sleep::{WaitClock, sleep};
 pub use seam::wake::WakeEvent;
-pub use spec::{DRIVERS, DeviceSpec, KINDS, Opener, SharedWay, open_slice};
+pub use spec::{DRIVERS, DeviceSpec, KINDS, Kind, Opener, SharedWay, keys, open_slice};

@@ -9,7 +9,7 @@ use std::time::Instant;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use qpair_drivers::{Drivers, Patience};
+use qpair_drivers::{Drivers, TimeoutPolicy};
 
 use crate::failure::{Exit, Failure, Result};
 
@@ -43,7 +43,7 @@ impl Interrupt {
             .iter()
             .copied()
             .try_for_each(register)
-            .map_err(|error| Failure::io(&error, "taking over signals"))?;
+            .map_err(|error| Failure::io(&error, "installing handlers for signals"))?;
         let interrupt = Self(requested);
         let _ = FIRST.set(interrupt.clone());
         Ok(interrupt)
@@ -78,7 +78,7 @@ pub(crate) fn interrupted(what: impl std::fmt::Display) -> Result<Exit> {
 /// an interrupt ends the wait. Without [`Interrupt::install`], Ctrl-C ends the command at once.
 pub(crate) fn drivers() -> Drivers {
     let (start, told_at_s) = (Instant::now(), AtomicU64::new(0));
-    Drivers::with_patience(Patience::new(move |waiting| {
+    Drivers::with_timeout_policy(TimeoutPolicy::new(move |waiting| {
         let (now_s, told_s) = (start.elapsed().as_secs(), told_at_s.load(Ordering::Relaxed));
         let is_due = waiting.waited.as_secs() >= TOLD_EVERY_S && now_s >= told_s + TOLD_EVERY_S;
         // Only one of several waiting threads prints the message.

@@ -72,7 +72,9 @@ pub(crate) fn every_tag_once(rig: &mut Rig) -> CheckResult {
         }
         for completion in line.completions.drain(..) {
             let tag = completion.tag;
-            ensure(awaited.remove(&tag), || format!("tag {tag} came back unasked or twice"))?;
+            ensure(awaited.remove(&tag), || {
+                format!("tag {tag} came back without a request, or twice")
+            })?;
             let block = completion.buffer.as_ref().map(|b| b.block());
             ensure(blocks.get(&tag) == Some(&block), || format!("tag {tag} has a wrong buffer"))?;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Request};
 
-use crate::rig::{Line, Rig, ensure, open, patience};
+use crate::rig::{Line, Rig, check_timeout, ensure, open};
 use crate::{CheckResult, Pass};
 
 const RESETS: u32 = 4;
@@ -76,7 +76,7 @@ fn await_reset(line: &mut Line, depth: u32, is_over: impl Fn() -> bool) -> Resul
     let start = Instant::now();
     while !is_over() {
         line.channel.poll(&mut line.completions);
-        patience(start, "a reset")?;
+        check_timeout(start, "a reset")?;
     }
     let in_flight = line.channel.in_flight();
     ensure(in_flight == 0, || format!("{in_flight} requests in flight after the reset"))?;

@@ -13,8 +13,8 @@ use crate::{Options, Pass};
 /// The size of a block of the rig's arenas in bytes; the longest ordinary request of the suite.
 pub(crate) const BUFFER_BYTES: u32 = 64 << 10;
 
-/// The time after which a device counts as hung.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a device may take for what a check waits for, before it counts as hung.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Rig {
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -135,7 +135,7 @@ impl Line {
             ensure(self.completions.len() - before == count, || {
                 format!("wait said {count} and appended {}", self.completions.len() - before)
             })?;
-            patience(start, "a completion")?;
+            check_timeout(start, "a completion")?;
         }
         Ok(())
     }
@@ -208,6 +208,6 @@ pub(crate) fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), St
     if holds { Ok(()) } else { Err(why()) }
 }
 
-pub(crate) fn patience(start: Instant, what: &str) -> Result<(), String> {
-    ensure(start.elapsed() < PATIENCE, || format!("waited {PATIENCE:?} for {what}"))
+pub(crate) fn check_timeout(start: Instant, what: &str) -> Result<(), String> {
+    ensure(start.elapsed() < TIMEOUT, || format!("waited {TIMEOUT:?} for {what}"))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use qpair_block::{Request, WaitOptions, WakeEvent};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use crate::rig::{Line, Rig, ensure, patience};
+use crate::rig::{Line, Rig, check_timeout, ensure};
 use crate::{CheckResult, Pass};
 
 /// Waits for one completion, and does not linger.
@@ -101,7 +101,7 @@ pub(crate) fn wait_ends_on_wake(rig: &mut Rig) -> CheckResult {
                     line.channel.wait(&mut line.completions, WaitOptions { timeout, ..ONE });
                 }
                 wake.awake();
-                patience(start, "the wake")?;
+                check_timeout(start, "the wake")?;
             }
             Ok::<_, String>(())
         })?;
@@ -126,7 +126,7 @@ pub(crate) fn wake_loses_no_completion(rig: &mut Rig) -> CheckResult {
             let options = WaitOptions { want: depth, linger: Duration::from_secs(1), ..ONE };
             line.channel.wait(&mut line.completions, options);
             wake.clear();
-            patience(start, "completions after a wake")?;
+            check_timeout(start, "completions after a wake")?;
         }
         let found = line.completions.len();
         ensure(found == depth as usize, || format!("{found} completions of {depth}"))?;
@@ -172,7 +172,7 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
                 })?;
             }
             line.channel.poll(&mut line.completions);
-            patience(start, "completions by descriptor")?;
+            check_timeout(start, "completions by descriptor")?;
         }
         let found = line.completions.len();
         ensure(found == count as usize, || format!("{found} completions of {count}"))?;
@@ -185,7 +185,7 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
             if poll(&mut fds, Some(&Timespec::default())).map_err(|e| e.to_string())? == 0 {
                 break;
             }
-            patience(start, "a descriptor that is readable with nothing in flight")?;
+            check_timeout(start, "a descriptor that is readable with nothing in flight")?;
         }
     }
     match fd {

@@ -34,7 +34,7 @@ const USAGE: &str =
     "usage: unit write NAME FILE | read NAME FILE | conform NAME | resets NAME | changes HOST FILE";
 const DEPTH: u32 = 16;
 const REQUEST_BYTES: usize = 16 << 10;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Anything<T> = Result<T, Box<dyn Error>>;
 
@@ -74,7 +74,7 @@ fn transfer(drivers: &Drivers, name: &str, content: &[u8], is_write: bool) -> An
     let mut completions = Vec::new();
     let mut one = |request| -> Anything<Completion> {
         channel.submit(request).map_err(|_| "the channel takes no request")?;
-        let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(PATIENCE) };
+        let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(TIMEOUT) };
         channel.wait(&mut completions, options);
         let done = completions.pop().ok_or("nothing came")?;
         done.result.map_err(|error| format!("{:?} at {}: {error}", done.op, done.tag))?;
@@ -150,7 +150,7 @@ impl Writer {
         }
         while self.channel.in_flight() > 0 {
             let options =
-                WaitOptions { want: DEPTH, linger: Duration::MAX, timeout: Some(PATIENCE) };
+                WaitOptions { want: DEPTH, linger: Duration::MAX, timeout: Some(TIMEOUT) };
             self.channel.wait(&mut self.completions, options);
         }
         let count = self.completions.len();
@@ -236,7 +236,7 @@ fn run_task(queue: &mut dyn HostQueue, task: Task, commands: usize) -> Anything<
     let start = Instant::now();
     while queue.begin_task(task).is_err() {
         queue.poll(&mut Vec::new());
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return Err(format!("{task:?} cannot be begun").into());
         }
     }
@@ -250,7 +250,7 @@ fn run_task(queue: &mut dyn HostQueue, task: Task, commands: usize) -> Anything<
                 Report::Task(done) => is_done = Some(done),
             }
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return Err(format!("{task:?}: nothing comes any more").into());
         }
     }
@@ -270,7 +270,7 @@ fn changes(drivers: &Drivers, name: &str, file: &str) -> Anything<()> {
             if let Some(number) = host.changes().iter().find_map(wanted) {
                 return Ok(number);
             }
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 return Err("nothing changes".into());
             }
             std::thread::sleep(Duration::from_millis(10));

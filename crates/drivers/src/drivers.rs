@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result, SharedWay};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 
 use crate::{nvme, scsi, soft, vhost_user};
 
@@ -34,7 +34,7 @@ pub struct Drivers(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
     controllers: Mutex<nvme::Controllers>,
     scsi: Mutex<scsi::Open>,
     lent: Mutex<soft::Lent>,
@@ -48,11 +48,11 @@ impl Drivers {
         Self::default()
     }
 
-    /// Makes drivers without open devices. `patience` is their timeout policy: while a driver waits
-    /// for a silent device, it calls this function to learn whether to continue.
+    /// Makes drivers without open devices. While a driver waits for a silent device, it asks
+    /// `timeout_policy` whether to continue.
     #[must_use]
-    pub fn with_patience(patience: Patience) -> Self {
-        Self(Arc::new(State { patience, ..State::default() }))
+    pub fn with_timeout_policy(timeout_policy: TimeoutPolicy) -> Self {
+        Self(Arc::new(State { timeout_policy, ..State::default() }))
     }
 
     /// Opens a device by its driver's name and its own.
@@ -63,7 +63,7 @@ impl Drivers {
     pub fn open(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
         match driver {
             "scsi" => Ok(self.scsi_disk(name)?),
-            "vhost-user" => vhost_user::open(name, self.patience()),
+            "vhost-user" => vhost_user::open(name, self.timeout_policy()),
             _ => Ok(self.nvme_device(driver, name)?),
         }
     }
@@ -80,12 +80,12 @@ impl Drivers {
                 None => Ok(self.soft_drive(name)?.device),
             },
             "scsi" | "vhost-user" => {
-                let context = format!("{driver}: is no device of the NVMe driver");
+                let context = format!("{driver} is not a device of the NVMe driver");
                 Err(Error::new(ErrorKind::Unsupported, context))
             }
             _ => Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("no driver of this program is called {driver}"),
+                format!("this program has no driver {driver}"),
             )),
         }
     }
@@ -97,7 +97,7 @@ impl Drivers {
     /// As [`Drivers::open`].
     pub fn controller_named(&self, driver: &str, name: &str) -> Result<Arc<Controller>> {
         match driver {
-            "softnvme" => Ok(soft::controller(name, self.patience())?.0),
+            "softnvme" => Ok(soft::controller(name, self.timeout_policy())?.0),
             _ => self.controller(&NvmeAddress::parse(name)?),
         }
     }
@@ -111,8 +111,8 @@ impl Drivers {
         Opening { drivers: self, files }
     }
 
-    pub(crate) fn patience(&self) -> Patience {
-        self.0.patience.clone()
+    pub(crate) fn timeout_policy(&self) -> TimeoutPolicy {
+        self.0.timeout_policy.clone()
     }
 
     pub(crate) fn controllers(&self) -> &Mutex<nvme::Controllers> {
@@ -130,7 +130,9 @@ impl Drivers {
 
 impl fmt::Debug for Drivers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drivers").field("patience", &self.0.patience).finish_non_exhaustive()
+        f.debug_struct("Drivers")
+            .field("timeout_policy", &self.0.timeout_policy)
+            .finish_non_exhaustive()
     }
 }
 
@@ -193,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn each_has_its_patience() {
-        let ends = Drivers::with_patience(Patience::new(|_| ControlFlow::Break(())));
-        assert_eq!(ends.patience(), ends.clone().patience());
-        assert_ne!(ends.patience(), Drivers::new().patience());
-        assert_eq!(Drivers::new().patience(), Patience::default());
+    fn each_has_its_timeout_policy() {
+        let ends = Drivers::with_timeout_policy(TimeoutPolicy::new(|_| ControlFlow::Break(())));
+        assert_eq!(ends.timeout_policy(), ends.clone().timeout_policy());
+        assert_ne!(ends.timeout_policy(), Drivers::new().timeout_policy());
+        assert_eq!(Drivers::new().timeout_policy(), TimeoutPolicy::default());
     }
 
     #[test]

@@ -1,12 +1,6 @@
 //! Devices that this program drives itself, opened by name: those of [`qpair_block::DRIVERS`].
 //!
-//! ```text
-//! nvme:[wait=poll|sleep,queue_entries=N,timeout_ms=N:]0000:3b:00.0[/nsN]      bound to vfio-pci
-//! nvme:[...,memory=huge:]vfio-user:/run/x.sock[/nsN]                            served by another process
-//! softnvme:[wait=...,]size=1GiB,profile=tlc,...                                 made of software, in this process
-//! scsi:HOST/UNIT                                      a disk behind a SAS controller or virtio-scsi; HOST: soft, vfio-user:PATH, 0000:3b:00.0
-//! vhost-user:[timeout_ms=N,reconnect_ms=N,memory=huge:]PATH     a disk that another process serves by vhost-user-blk
-//! ```
+//! [`sections`] lists the names with their options.
 //!
 //! [`Drivers`]: the value with which a program opens these devices, and which knows the open ones.
 //! [`Loan`]: a drive, found by [`Named`], that is taken from the kernel for a while, and given back
@@ -19,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod drivers;
+mod kinds;
 mod loan;
 mod nvme;
 mod scsi;
@@ -26,8 +21,9 @@ mod soft;
 mod vhost_user;
 
 pub use drivers::{Drivers, Opening};
+pub use kinds::{Section, help, reference, sections};
 pub use loan::{Loan, Named, Unit, reasons, recover, uses};
-pub use qpair_pci::{Patience, Waiting};
+pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;
 pub use soft::SoftDrive;
 

@@ -34,9 +34,12 @@ impl Drivers {
         match target {
             NvmeTarget::Pci(address) => qpair_pci::vfio::open(address),
             NvmeTarget::VfioUser(path) => {
-                let patience = self.patience();
-                let options =
-                    qpair_vfio_user::ClientOptions { patience, huge_pages, ..Default::default() };
+                let timeout_policy = self.timeout_policy();
+                let options = qpair_vfio_user::ClientOptions {
+                    timeout_policy,
+                    huge_pages,
+                    ..Default::default()
+                };
                 Ok(Arc::new(qpair_vfio_user::Client::connect(path, &options)?))
             }
         }
@@ -51,15 +54,15 @@ impl Drivers {
         // waits for it.
         let mut open = self.controllers().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, (controller, ..)| controller.strong_count() > 0);
-        let patience = self.patience();
-        let options = ControllerOptions { patience, ..address.options() };
+        let timeout_policy = self.timeout_policy();
+        let options = ControllerOptions { timeout_policy, ..address.options() };
         if let Some((controller, its, huge_pages)) = open.get(&address.target)
             && let Some(controller) = controller.upgrade()
         {
             if *its != options || *huge_pages != address.huge_pages {
                 return Err(Error::new(
                     ErrorKind::Busy,
-                    format!("nvme:{address}: in use by this program with other options"),
+                    format!("nvme:{address} is in use by this program with other options"),
                 )
                 .hint("give all namespaces of a controller the same options"));
             }

@@ -1,7 +1,7 @@
 //! SCSI disks by address.
 //!
 //! ```text
-//! scsi:[wait=poll|sleep,timeout_ms=N,task_timeout_ms=N:]HOST/UNIT
+//! scsi:[KEY=VALUE,...:]HOST/UNIT
 //! HOST   soft, soft:disks=2,size=1GiB,...    a host bus adapter made of software, in this process
 //!        vfio-user:/run/x.sock               one served by another process
 //!        0000:3b:00.0                        one bound to vfio-pci
@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
 
+use qpair_block::keys::{Key, Keys, key, one_of, plain, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_mpt3sas::Mpt3sasDriver;
 use qpair_nvme::NvmeTarget;
@@ -83,7 +84,7 @@ impl<'a> Address<'a> {
         let Some(rest) = self.unit.strip_prefix("sas.") else { return Ok(None) };
         let (port, lun) = rest.split_once('.').unwrap_or((rest, "0"));
         let lun = lun.parse().ok().and_then(Lun::of);
-        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is no number"))?;
+        let lun = lun.ok_or_else(|| invalid(name, "the unit after the port is not a number"))?;
         let wanted = format!("sas.{}", port.to_ascii_lowercase());
         let target = target_called(host, &wanted, |target| target.address.clone(), name)?;
         Ok(Some(Unit { target, lun }))
@@ -98,29 +99,23 @@ impl<'a> Address<'a> {
     }
 }
 
-/// Splits off the options before the host, if there are any: the part before the first colon, if it
-/// has a `=`.
+const TABLE: &[Key<ScsiOptions>] = &[
+    key("wait", "how to wait for completions", |o| {
+        one_of(&mut o.sleeps, &[("poll", false), ("sleep", true)])
+    }),
+    key("timeout_ms", "time limit of a command", |o| plain(&mut o.timeout_ms, MS)),
+    key("task_timeout_ms", "time limit of recovery steps", |o| plain(&mut o.task_timeout_ms, MS)),
+];
+
+/// The keys of the options.
+pub(crate) const KEYS: Keys<ScsiOptions> = Keys { of: "scsi:", repeats: true, keys: TABLE };
+
+const MS: &str = "whole milliseconds";
+
+/// Splits off the options before the host.
 fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
-    let mut options = ScsiOptions::default();
-    let Some((head, rest)) = name.split_once(':').filter(|(head, _)| head.contains('=')) else {
-        return Ok((options, name));
-    };
-    for option in head.split(',') {
-        let value = |text: &str| {
-            text.parse::<u32>().map_err(|_| invalid(name, &format!("{option} is no number of ms")))
-        };
-        match option.split_once('=') {
-            Some(("timeout_ms", text)) => options.timeout_ms = value(text)?,
-            Some(("task_timeout_ms", text)) => options.task_timeout_ms = value(text)?,
-            Some(("wait", "poll")) => options.sleeps = false,
-            Some(("wait", "sleep")) => options.sleeps = true,
-            _ => {
-                return Err(invalid(name, &format!("there is no option {option}"))
-                    .hint("known are wait=poll, wait=sleep, timeout_ms=N and task_timeout_ms=N"));
-            }
-        }
-    }
-    Ok((options, rest))
+    let (head, rest) = split_driver_options(name);
+    Ok((KEYS.read(head)?, rest))
 }
 
 impl Drivers {
@@ -215,7 +210,7 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
         .filter_map(|found| found.disk.ok())
         .find(|disk| address.names(&disk.facts().name))
         .ok_or_else(|| {
-            let context = format!("scsi:{name}: no unit there is called {}", address.unit);
+            let context = format!("scsi:{name}: there is no unit {}", address.unit);
             Error::new(ErrorKind::NotFound, context)
                 .hint("units are numbers (0, or 0.2 for unit 2 of target 0), ports (sas.5000c50012345679) or names (naa.5000c50012345678, wwn-0x5000c50012345678)")
         })
@@ -278,9 +273,11 @@ impl Open {
             // No driver will be added here later.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
-            let context = format!("scsi:{name}: it is no SCSI controller that is driven here");
-            return Err(Error::new(ErrorKind::Unsupported, context)
-                .hint(format!("drivers: {}; NVMe drives are nvme:NAME", drivers.join(", "))));
+            let context = format!("scsi:{name} is not a SCSI controller that this program drives");
+            return Err(Error::new(ErrorKind::Unsupported, context).hint(format!(
+                "the drivers are {}; NVMe drives are nvme:NAME",
+                drivers.join(", ")
+            )));
         };
         let host = host?;
         self.hosts.insert(name.to_owned(), Arc::downgrade(&host));
@@ -298,7 +295,7 @@ fn function(name: &str, drivers: &Drivers) -> Result<Arc<dyn PciFunction>> {
         "vfio-user" => drivers.function(&NvmeTarget::VfioUser(rest.into()), false),
         _ => match PciAddress::parse(name) {
             Some(address) => drivers.function(&NvmeTarget::Pci(address.to_string()), false),
-            None => Err(invalid(name, "no such host")),
+            None => Err(invalid(name, "it names a host that does not exist")),
         },
     }
 }

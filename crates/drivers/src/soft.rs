@@ -3,15 +3,23 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
+use qpair_block::keys::Keys;
 use qpair_block::{BlockDevice, Error, ErrorKind, Result};
 use qpair_nvme::{Controller, ControllerOptions, NvmeAddress, NvmeDevice};
-use qpair_pci::{InProcess, Patience};
+use qpair_pci::{InProcess, TimeoutPolicy};
 use qpair_softdev::{MediumOptions, SoftNvme, SoftNvmeOptions};
 
 use crate::Drivers;
 
-/// The options of the driver, not of the drive.
-const DRIVER_OPTIONS: [&str; 3] = ["wait", "queue_entries", "timeout_ms"];
+/// The keys of the driver, not of the drive.
+pub(crate) const KEYS: Keys<NvmeAddress> = Keys {
+    of: "softnvme:",
+    repeats: false,
+    keys: match NvmeAddress::KEYS.keys.split_last() {
+        Some((_memory, keys)) => keys,
+        None => &[],
+    },
+};
 
 /// An emulated drive with its driver, in one process.
 pub struct SoftDrive {
@@ -31,12 +39,13 @@ impl Drivers {
     /// # Errors
     /// `Invalid` for invalid options; `NoSpace` if there is too little memory; the driver's errors.
     pub fn soft_drive(&self, text: &str) -> Result<SoftDrive> {
-        let (controller, drive) = controller(text, self.patience())?;
+        let (controller, drive) = controller(text, self.timeout_policy())?;
         let namespaces = controller.namespaces().len();
         if namespaces != 1 {
-            let context = format!("softnvme:{text}: {namespaces} namespaces");
+            let context =
+                format!("softnvme:{text} has {namespaces} namespaces, but can have only one here");
             return Err(Error::new(ErrorKind::Invalid, context)
-                .hint("one here; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
+                .hint("give one; a stripe joins several drives, `qpair softdrive` serves several namespaces"));
         }
         let device = controller.open_default_namespace(None)?;
         Ok(SoftDrive { device: Arc::new(device), drive })
@@ -60,14 +69,10 @@ impl Drivers {
 /// Creates a drive and its driver.
 pub(crate) fn controller(
     text: &str,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
 ) -> Result<(Arc<Controller>, Arc<SoftNvme>)> {
-    let (driver, drive) = split(text);
-    let options = SoftNvmeOptions::parse(&drive.join(","))?;
-    // The driver's options are parsed like those in an address, with the same errors.
-    let place = if driver.is_empty() { String::new() } else { format!("{}:", driver.join(",")) };
-    let driver = NvmeAddress::parse(&format!("{place}vfio-user:softnvme"))?.options();
-    let driver = ControllerOptions { patience, ..driver };
+    let (driver, options) = options(text)?;
+    let driver = ControllerOptions { timeout_policy, ..driver };
     let name = format!("softnvme:{text}");
     let drive = SoftNvme::new(options)?;
     let function = Arc::new(InProcess::new(name, drive.clone()));
@@ -89,32 +94,15 @@ pub(crate) fn is_volatile(text: &str) -> bool {
             .any(|namespace| matches!(namespace.medium, MediumOptions::File(_)))
     };
     // A drive whose options are invalid cannot be opened either.
-    !SoftNvmeOptions::parse(&split(text).1.join(",")).is_ok_and(is_file)
+    !options(text).is_ok_and(|(_, drive)| is_file(drive))
 }
 
-/// Splits the driver's options from the drive's.
-fn split(text: &str) -> (Vec<String>, Vec<String>) {
-    let is_driver_s = |option: &String| {
-        option.split_once('=').is_some_and(|(key, _)| DRIVER_OPTIONS.contains(&key))
-    };
-    options(text).into_iter().partition(is_driver_s)
-}
-
-/// Splits at commas without a backslash before them.
-fn options(text: &str) -> Vec<String> {
-    let (mut all, mut one, mut quoted) = (Vec::new(), String::new(), false);
-    for c in text.chars() {
-        if c == ',' && !quoted {
-            all.push(std::mem::take(&mut one));
-            continue;
-        }
-        quoted = c == '\\' && !quoted;
-        one.push(c);
-    }
-    if !one.is_empty() {
-        all.push(one);
-    }
-    all
+/// Reads the options of the driver and of the drive.
+fn options(text: &str) -> Result<(ControllerOptions, SoftNvmeOptions)> {
+    let mut pairs = KEYS.pairs(text)?;
+    let mut driver = NvmeAddress::default();
+    KEYS.take(&mut pairs, &mut driver)?;
+    Ok((driver.options(), SoftNvmeOptions::of_pairs(pairs)?))
 }
 
 #[cfg(test)]
@@ -138,7 +126,6 @@ mod tests {
 
     #[test]
     fn options_are_the_drive_s_or_the_driver_s() {
-        assert_eq!(options("a=1,b=x\\,y,c"), ["a=1", "b=x\\,y", "c"]);
         let drivers = Drivers::new();
         let drive = drivers.soft_drive("wait=sleep,size=1MiB,timeout_ms=500").unwrap();
         assert_eq!(drive.device.size_bytes(), 1 << 20);

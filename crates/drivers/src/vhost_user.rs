@@ -1,59 +1,43 @@
-//! Disks that other processes serve by vhost-user-blk:
-//! `[timeout_ms=N,reconnect_ms=N,memory=huge:]SOCKET`, or `SOCKET,memory=huge`.
+//! Disks that other processes serve by vhost-user-blk: `[KEY=VALUE,...:]SOCKET`, or
+//! `SOCKET,memory=huge`.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use qpair_block::{BlockDevice, Error, ErrorKind, Result};
-use qpair_pci::Patience;
+use qpair_block::keys::{Key, Keys, key, millis, one_of, split_driver_options};
+use qpair_block::{BlockDevice, Result};
+use qpair_pci::TimeoutPolicy;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
-pub(crate) fn open(name: &str, patience: Patience) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn open(name: &str, timeout_policy: TimeoutPolicy) -> Result<Arc<dyn BlockDevice>> {
     let (options, path) = split_options(name)?;
-    let options = VhostUserOptions { patience, ..options };
+    let options = VhostUserOptions { timeout_policy, ..options };
     Ok(Arc::new(VhostUserBlk::open(Path::new(path), options)?))
 }
 
-/// Splits off the options before the socket, if there are any: the part before the first colon, if
-/// it has a `=`.
+const TABLE: &[Key<VhostUserOptions>] = &[
+    key("timeout_ms", "time limit for an answer of the back end", |o| millis(&mut o.timeout)),
+    key("reconnect_ms", "time for which the back end may be gone", |o| millis(&mut o.reconnect)),
+    key("memory", "share huge pages only", |o| one_of(&mut o.huge_pages, &[("huge", true)])),
+];
+
+/// The keys of the options.
+pub(crate) const KEYS: Keys<VhostUserOptions> =
+    Keys { of: "vhost-user:", repeats: true, keys: TABLE };
+
+/// Splits off the options, which may also be `,memory=huge` behind the socket.
 fn split_options(name: &str) -> Result<(VhostUserOptions, &str)> {
-    let mut options = VhostUserOptions::default();
-    let (name, is_huge) = match name.strip_suffix(",memory=huge") {
-        Some(name) => (name, true),
-        None => (name, false),
-    };
-    options.huge_pages = is_huge;
-    let has_options = |head: &str| head.contains('=') && !head.contains('/');
-    let Some((head, path)) = name.split_once(':').filter(|(head, _)| has_options(head)) else {
-        return Ok((options, name));
-    };
-    for option in head.split(',') {
-        if option == "memory=huge" {
-            options.huge_pages = true;
-            continue;
-        }
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let to = match key {
-            "timeout_ms" => &mut options.timeout,
-            "reconnect_ms" => &mut options.reconnect,
-            _ => {
-                let context = format!("vhost-user:{name}: there is no option {option}");
-                return Err(Error::new(ErrorKind::Invalid, context)
-                    .hint("known are timeout_ms, reconnect_ms and memory=huge"));
-            }
-        };
-        let value = value.parse::<u32>().map_err(|_| {
-            let context = format!("vhost-user:{name}: {option} is no number of ms");
-            Error::new(ErrorKind::Invalid, context).hint("as in reconnect_ms=10000")
-        })?;
-        *to = Duration::from_millis(value.into());
-    }
+    let without = name.strip_suffix(",memory=huge");
+    let (head, path) = split_driver_options(without.unwrap_or(name));
+    let mut options = KEYS.read(head)?;
+    options.huge_pages |= without.is_some();
     Ok((options, path))
 }
 
 #[cfg(test)]
 mod tests {
+    use qpair_block::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -70,12 +54,12 @@ mod tests {
             assert_eq!(split_options(path).unwrap().1, path);
         }
         for name in ["reconnect_ms=x:/a", "tea=1:/a", "memory=small:/a", "reconnect_ms=1,:/a"] {
-            let error = open(name, Patience::default()).unwrap_err();
+            let error = open(name, TimeoutPolicy::default()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
             assert!(error.way_out().is_some());
         }
         assert_eq!(
-            open("reconnect_ms=0:/nowhere/a.sock", Patience::default()).unwrap_err().kind(),
+            open("reconnect_ms=0:/nowhere/a.sock", TimeoutPolicy::default()).unwrap_err().kind(),
             ErrorKind::NotFound
         );
     }

@@ -37,7 +37,7 @@ impl Events {
             EVENTS.iter().all(|event| Path::new(mount).join("events/block").join(event).exists())
         };
         let mount = MOUNTS.iter().find(is_it).ok_or(
-            "no tracepoints of the block layer in /sys/kernel/tracing (sudo mount -t tracefs none /sys/kernel/tracing)",
+            "/sys/kernel/tracing has no tracepoints of the block layer (sudo mount -t tracefs none /sys/kernel/tracing)",
         )?;
         let number = fs::metadata(device).map_err(|cause| cause.to_string())?.rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

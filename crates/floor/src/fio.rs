@@ -55,10 +55,10 @@ pub(crate) fn turn(device: &Path, folder: &Path, size_bytes: u64, ask: Ask<'_>) 
     let text = fs::read_to_string(&said).unwrap_or_default();
     if !status.success() {
         let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
-        return Err(failed(format!("{status}: {last}")));
+        return Err(failed(format!("it ended with {status}: {last}")));
     }
     parse(&text, ask.load.workload.write)
-        .ok_or_else(|| failed("its JSON is not understood".to_owned()))
+        .ok_or_else(|| failed("its JSON cannot be read".to_owned()))
 }
 
 fn arguments(load: &Load, size_bytes: u64, length: Length, seed: u64) -> Vec<String> {

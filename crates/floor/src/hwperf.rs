@@ -55,7 +55,7 @@ impl Hwperf {
         if files.exists() {
             return Ok(Self(files));
         }
-        let context = format!("{} is not there", files.display());
+        let context = format!("{} does not exist", files.display());
         Err(Error::new(ErrorKind::Unsupported, context)
             .hint("is debugfs mounted? sudo mount -t debugfs none /sys/kernel/debug"))
     }
@@ -99,7 +99,7 @@ impl Hwperf {
         let text = fs::read_to_string(&path)
             .map_err(|cause| Error::os(cause, path.display().to_string()))?;
         serde_json::from_str(&text).map_err(|cause| {
-            let context = format!("{} is not understood: {cause}", path.display());
+            let context = format!("{} cannot be read: {cause}", path.display());
             Error::new(ErrorKind::Unsupported, context)
                 .hint("is a module of another version loaded? sudo rmmod hwperf")
         })

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher)
         (outcome, Ok(())) => outcome,
         (Ok(_), Err(error)) => Err(error),
         (Err(first), Err(error)) => {
-            let context = format!("{first}; and then the drive could not be given back");
+            let context = format!("{first}; then the drive could not be given back");
             Err(Error::new(error.kind(), context).caused_by(error))
         }
     }
@@ -127,7 +127,8 @@ impl Lent {
             let spec = DeviceSpec::parse(&format!("nvme:{name}"))?;
             self.user = Some(Drive { spec, device, drivers: self.drivers.clone() });
         }
-        let gone = || Error::new(ErrorKind::Gone, "the drive that was opened just now");
+        let gone =
+            || Error::new(ErrorKind::Gone, "the drive that was opened just now has disappeared");
         self.user.as_mut().ok_or_else(gone)
     }
 

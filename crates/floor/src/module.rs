@@ -54,8 +54,10 @@ fn headers_here() -> PathBuf {
 pub fn build(folder: &Path, headers: Option<&Path>) -> Result<PathBuf> {
     let headers = headers.map_or_else(headers_here, Path::to_owned);
     if !headers.join("Makefile").exists() {
-        let context =
-            format!("building {HWPERF}: there are no kernel headers in {}", headers.display());
+        let context = format!(
+            "{HWPERF} cannot be built: there are no kernel headers in {}",
+            headers.display()
+        );
         return Err(Error::new(ErrorKind::Unsupported, context).hint(
             "install them (Debian: apt-get install linux-headers-$(uname -r); Fedora: dnf install kernel-devel), or name them \
              (--headers), or a module that was built elsewhere (--module)",
@@ -103,7 +105,7 @@ impl Private {
     /// Makes the folder of a drive that this program has on loan.
     pub(crate) fn make(address: PciAddress) -> Result<Self> {
         let path = Path::new("/run/qpair").join(format!("floor.{address}"));
-        let failed = |cause| Error::os(cause, format!("making {}", path.display()));
+        let failed = |cause| Error::os(cause, format!("creating {}", path.display()));
         fs::create_dir_all("/run/qpair").map_err(failed)?;
         // Left by a process that was killed.
         let _ = fs::remove_dir_all(&path);
@@ -136,7 +138,7 @@ pub(crate) fn load(file: &Path, unit: Unit) -> Result<bool> {
         if text.trim() == value.to_string() {
             return Ok(false);
         }
-        let context = format!("{HWPERF} is loaded, for the drive with {name}={}", text.trim());
+        let context = format!("{HWPERF} is loaded for another drive, with {name}={}", text.trim());
         return Err(Error::new(ErrorKind::Busy, context).hint("sudo rmmod hwperf"));
     }
     let opened = File::open(file).map_err(|cause| Error::os(cause, file.display().to_string()))?;

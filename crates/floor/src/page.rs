@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use qpair_block::Result;
-use qpair_study::{Chart, Curve, Interval, charts, escape, page};
+use qpair_plots::{Chart, Dot, Scale, capital, charts, escape, page};
 
 use crate::load::Workload;
 use crate::report::{Point, Report, Turn, Way};
@@ -47,11 +47,6 @@ pub fn to_html(report: &Report, begun: &str) -> Result<String> {
     Ok(page(&name, &out))
 }
 
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
 fn points(report: &Report, workload: Workload) -> impl Iterator<Item = &Point> {
     report.points.iter().filter(move |point| point.load.workload == workload)
 }
@@ -60,36 +55,30 @@ fn points(report: &Report, workload: Workload) -> impl Iterator<Item = &Point> {
 /// are several.
 fn charts_of(report: &Report, workload: Workload) -> Vec<Chart> {
     let chart = |title: &str, by_jobs: bool, figure: fn(&Turn) -> f64| {
+        let x_label = if by_jobs { "jobs" } else { "queue depth" };
         let shown: Vec<&Point> =
             points(report, workload).filter(|point| (point.load.jobs > 1) == by_jobs).collect();
-        if shown.is_empty() {
-            return None;
-        }
         let curve = |way: Way| {
             let at = |point: &&Point| {
                 let x = if by_jobs { point.load.jobs } else { point.load.depth };
                 let turns = point.ways.iter().find(|turns| turns.way == way)?;
-                let found: Interval = turns.interval(figure)?;
-                Some((f64::from(x), found))
+                Some(Dot::of(f64::from(x), &turns.interval(figure)?, 1.0))
             };
-            Curve { name: way.name().to_owned(), points: shown.iter().filter_map(at).collect() }
+            (way.name().to_owned(), shown.iter().filter_map(at).collect())
         };
-        Some(Chart {
-            title: title.to_owned(),
-            x_label: if by_jobs { "jobs" } else { "queue depth" }.to_owned(),
-            curves: report.ways().into_iter().map(curve).collect(),
-        })
+        let curves = report.ways().into_iter().map(curve).collect();
+        let plots = match shown.is_empty() {
+            true => Vec::new(),
+            false => vec![(format!("{title}, by {x_label}"), curves)],
+        };
+        Chart::alike(x_label, (Scale::Log, Scale::Log), plots)
     };
-    [false, true]
-        .into_iter()
-        .flat_map(|by_jobs| {
-            [
-                chart("Mean latency, us", by_jobs, |turn| turn.mean_us),
-                chart("Thousand I/Os per second", by_jobs, |turn| turn.ios_per_s / 1e3),
-            ]
-        })
-        .flatten()
-        .collect()
+    let both = |by_jobs| {
+        let mut all = chart("Mean latency, us", by_jobs, |turn| turn.mean_us);
+        all.extend(chart("Thousand I/Os per second", by_jobs, |turn| turn.ios_per_s / 1e3));
+        all
+    };
+    [false, true].into_iter().flat_map(both).collect()
 }
 
 fn tables(report: &Report, workload: Workload) -> String {

@@ -51,7 +51,7 @@ impl Reach for Drive {
             }
             Way::IoUring | Way::Fio => Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("{} goes over the kernel's driver", way.name()),
+                format!("{} runs over the kernel's driver", way.name()),
             )),
         }
     }
@@ -69,7 +69,10 @@ impl Drive {
             let joined = running.into_iter().map(|thread| {
                 let thread = thread.map_err(|cause| Error::thread(cause, "measuring"))?;
                 thread.join().unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Io, "a measuring thread panicked: a bug"))
+                    Err(Error::new(
+                        ErrorKind::Io,
+                        "a measuring thread panicked, which is a bug in qpair",
+                    ))
                 })
             });
             joined.collect()
@@ -240,7 +243,7 @@ impl Slots for Channel {
             true => Request::write(offset_bytes, self.block_bytes, buffer, slot.into()),
             false => Request::read(offset_bytes, self.block_bytes, buffer, slot.into()),
         };
-        let full = |_| Error::new(ErrorKind::Limit, "the channel takes no more than its depth");
+        let full = |_| Error::new(ErrorKind::Limit, "the channel is full");
         self.channel.submit(request).map_err(full)
     }
 
@@ -250,7 +253,8 @@ impl Slots for Channel {
         self.channel.poll(&mut self.completions);
         for completion in self.completions.drain(..) {
             completion.result.map_err(|cause| {
-                Error::new(cause.kind, "a request of the driver's turn").caused_by(cause)
+                Error::new(cause.kind, "waiting for a request of the driver's turn")
+                    .caused_by(cause)
             })?;
             let slot = completion.tag as u16;
             if let Some(place) = self.buffers.get_mut(usize::from(slot)) {

@@ -1,7 +1,7 @@
 //! The results of a floor measurement.
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_study::{Interval, median};
+use qpair_plots::{Interval, median};
 use qpair_workload::Latencies;
 use serde::{Deserialize, Serialize};
 

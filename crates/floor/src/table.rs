@@ -1,6 +1,6 @@
 //! The report on a terminal.
 
-use qpair_study::{Interval, number};
+use qpair_plots::{Interval, number, range};
 
 use crate::report::{Parts, Point, Report, Turns};
 
@@ -124,12 +124,7 @@ pub(crate) fn cells(way: &Turns) -> Vec<String> {
 }
 
 fn with_bounds(interval: Interval) -> String {
-    match interval.bounds {
-        Some((low, high)) => {
-            format!("{} [{} to {}]", number(interval.mid), number(low), number(high))
-        }
-        None => number(interval.mid),
-    }
+    format!("{}{}", number(interval.mid), range(interval.bounds, 1.0))
 }
 
 fn signed(value: f64) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::Drivers;
 use qpair_nvme::NvmeDevice;
-pub use qpair_study::Watcher;
+pub use qpair_workload::Watcher;
 
 use crate::lent;
 use crate::load::Load;
@@ -79,7 +79,8 @@ pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
     if let Some(load) = options.loads.iter().find(|load| load.workload.write)
         && !options.allow_writes
     {
-        let context = format!("{} on {name}: writing is not allowed", load.workload.words());
+        let context =
+            format!("{} would write to {name}, which is not allowed", load.workload.words());
         return Err(Error::new(ErrorKind::Invalid, context)
             .hint("--allow-writes allows it, and destroys what is on the drive"));
     }

@@ -214,7 +214,7 @@ impl Superblock {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 format!(
-                    "the superblock of {name} has an invalid page size, {page_size} bytes, or stripe unit, {stripe_unit_bytes} bytes"
+                    "the superblock of {name} has a page size, {page_size} bytes, or a stripe unit, {stripe_unit_bytes} bytes, that is not valid"
                 ),
             ));
         }
@@ -280,7 +280,7 @@ impl Superblock {
         Err(match (zero, marked) {
             (true, _) => Error::with_remedy(
                 ErrorKind::NotAStore,
-                format!("{name} is not a qpair store: its superblock is all zeroes"),
+                format!("{name} is not a qpair store: its superblock has only zeroes"),
                 "if it was a store, restore it from a backup, or salvage it by a repair; to create a new store there, remove it first",
                 Remedy::Make,
             ),

@@ -272,7 +272,7 @@ impl PciWrapper for Liar {
 
     // Doorbells in its own memory announce nothing.
     fn listen(&self) -> Listened {
-        Listened::Untold
+        Listened::Unsignalled
     }
 
     fn map_dma(&self, iova: u64, memory: DmaMemory) -> Result<()> {

@@ -20,13 +20,13 @@ const USAGE: &str =
     "usage: conform PATH MODE, such as /dev/nvme0n1 io_uring+p; what is on PATH is overwritten";
 
 /// The maximum time for the kernel to release the device of the previous check.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-fn open_patiently(options: &FileOptions, mode: Mode) -> Result<KernelDevice> {
+fn open_with_retry(options: &FileOptions, mode: Mode) -> Result<KernelDevice> {
     let start = Instant::now();
     loop {
         match open(options, mode) {
-            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             outcome => return outcome,
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let create = is_new.then_some(4 << 20);
     let mode = mode.parse::<Mode>();
     let first = mode.and_then(|mode| {
-        let device = open_patiently(&FileOptions { create, ..FileOptions::new(path) }, mode)?;
+        let device = open_with_retry(&FileOptions { create, ..FileOptions::new(path) }, mode)?;
         println!("{}: {}", device.info().interface, device.info().mode);
         Ok(mode)
     });
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         }
     };
     let make = || -> Arc<dyn BlockDevice> {
-        match open_patiently(&FileOptions::new(path), mode) {
+        match open_with_retry(&FileOptions::new(path), mode) {
             Ok(device) => Arc::new(device),
             // The suite counts a panic as the check's failure.
             Err(error) => panic!("opening {path} again: {error}"),

@@ -89,7 +89,10 @@ impl File {
     pub(crate) fn open(options: &FileOptions) -> Result<Self> {
         let name = options.path.display().to_string();
         if options.create.is_some() && options.read_only {
-            return Err(Error::new(ErrorKind::Invalid, format!("cannot make {name} read-only")));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{name} cannot be created read-only"),
+            ));
         }
         let kind = match options.create {
             Some(_) => Kind::Regular,
@@ -203,7 +206,7 @@ impl File {
             );
         }
         if self.limits.read_only {
-            let what = format!("growing {}, which is open for reading only", self.name());
+            let what = format!("{} is open for reading only and cannot grow", self.name());
             return Err(Error::new(ErrorKind::ReadOnly, what));
         }
         let new = wanted

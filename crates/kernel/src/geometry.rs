@@ -31,7 +31,7 @@ pub(crate) fn geometry(
     options: &FileOptions,
     name: &str,
 ) -> Result<Geometry> {
-    let failed = |cause| Error::os(cause, format!("asking {name} for its geometry"));
+    let failed = |cause| Error::os(cause, format!("reading the geometry of {name}"));
     let (logical, memory, size) = match kind {
         Kind::BlockDevice => {
             let (logical, size) = block_geometry(file).map_err(failed)?;

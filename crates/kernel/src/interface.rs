@@ -63,8 +63,9 @@ impl FromStr for Interface {
             .into_iter()
             .find(|interface| interface.name() == name)
             .ok_or_else(|| {
-                Error::new(ErrorKind::Invalid, format!("no interface is called \"{name}\""))
-                    .hint("known: auto, io_uring (or iou), libaio, posix, io_uring_cmd")
+                Error::new(ErrorKind::Invalid, format!("there is no interface \"{name}\"")).hint(
+                    "the interfaces are auto, io_uring (or iou), libaio, posix and io_uring_cmd",
+                )
             })
     }
 }

@@ -189,8 +189,13 @@ impl Mode {
         only(!is(&[Interface::Posix]) && self.threads != THREADS_DEFAULT, "threads", "posix")?;
         only(is(&[Interface::Passthrough]) && self.segments > 0, "segments", "the others")?;
         if self.segments > SEGMENTS_MAX {
-            let what = format!("segments={}, over the {SEGMENTS_MAX} of a vector", self.segments);
-            return Err(Error::new(ErrorKind::Invalid, what).hint("linux has IOV_MAX = 1024"));
+            let what = format!(
+                "segments={} exceeds the {SEGMENTS_MAX} segments of a vector",
+                self.segments
+            );
+            return Err(
+                Error::new(ErrorKind::Invalid, what).hint("Linux takes at most 1024 (IOV_MAX)")
+            );
         }
         if self.submission_thread.is_some() && self.task_run == TaskRun::Defer {
             let what = "a submission thread (+k) cannot be combined with task_run=defer";
@@ -266,16 +271,17 @@ impl FromStr for Mode {
                 "k" => mode.submission_thread = Some(SubmissionThread::default()),
                 _ => {
                     return Err(invalid(format!("\"{text}\": no mode is called \"+{word}\""))
-                        .hint("known: +p (IOPOLL), +k (SQPOLL)"));
+                        .hint("the modes are +p (IOPOLL) and +k (SQPOLL)"));
                 }
             }
         }
         for switch in switches.split(',').filter(|switch| !switch.is_empty()) {
             let (name, value) = switch.split_once('=').ok_or_else(|| {
-                invalid(format!("\"{text}\": \"{switch}\" is no switch")).hint("write name=value")
+                invalid(format!("\"{text}\": \"{switch}\" is not a switch"))
+                    .hint("write name=value")
             })?;
             mode.set(name, value)
-                .map_err(|error| invalid(format!("\"{text}\"")).caused_by(error))?;
+                .map_err(|error| invalid(format!("\"{text}\" is not valid")).caused_by(error))?;
         }
         mode.check()?;
         Ok(mode)
@@ -284,31 +290,31 @@ impl FromStr for Mode {
 
 impl Mode {
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let wrong = |known: &str| {
-            Error::new(ErrorKind::Invalid, format!("{name}={value}"))
+        let expected = |known: &str| {
+            Error::new(ErrorKind::Invalid, format!("{name}={value} is not valid"))
                 .hint(format!("{name} takes {known}"))
         };
         let on = || match value {
             "on" | "1" => Ok(true),
             "off" | "0" => Ok(false),
-            _ => Err(wrong("on or off")),
+            _ => Err(expected("on or off")),
         };
-        let number = |known: &str| value.parse::<u16>().map_err(|_| wrong(known));
+        let number = |known: &str| value.parse::<u16>().map_err(|_| expected(known));
         let no_thread = || {
-            Error::new(ErrorKind::Invalid, format!("{name} without a submission thread"))
+            Error::new(ErrorKind::Invalid, format!("{name} needs a submission thread"))
                 .hint("write io_uring+k")
         };
         match name {
             "hybrid" => match (on()?, self.polling) {
                 (_, Polling::Interrupt) => {
-                    return Err(Error::new(ErrorKind::Invalid, "hybrid without polling")
+                    return Err(Error::new(ErrorKind::Invalid, "hybrid=on needs polling")
                         .hint("write io_uring+p:hybrid=on"));
                 }
                 (true, _) => self.polling = Polling::Hybrid,
                 (false, _) => self.polling = Polling::Poll,
             },
             "idle_ms" => {
-                let idle_ms = value.parse().map_err(|_| wrong("milliseconds"))?;
+                let idle_ms = value.parse().map_err(|_| expected("milliseconds"))?;
                 self.submission_thread.as_mut().ok_or_else(no_thread)?.idle_ms = idle_ms;
             }
             "cpu" => {
@@ -325,7 +331,7 @@ impl Mode {
                     "defer" => TaskRun::Defer,
                     "coop" => TaskRun::Coop,
                     "interrupt" => TaskRun::Interrupt,
-                    _ => return Err(wrong("best, defer, coop or interrupt")),
+                    _ => return Err(expected("best, defer, coop or interrupt")),
                 }
             }
             "buffers" => self.registered_buffers = on()?,
@@ -335,8 +341,8 @@ impl Mode {
             "segments" => self.segments = number("a number of pieces")?,
             "threads" => self.threads = number("a number of threads")?,
             _ => {
-                return Err(Error::new(ErrorKind::Invalid, format!("no switch is called {name}")).hint(
-                    "known: hybrid, idle_ms, cpu, shared, task_run, buffers, file, ring, mapped, segments, threads",
+                return Err(Error::new(ErrorKind::Invalid, format!("there is no switch {name}")).hint(
+                    "the switches are hybrid, idle_ms, cpu, shared, task_run, buffers, file, ring, mapped, segments and threads",
                 ));
             }
         }
@@ -375,12 +381,12 @@ mod tests {
             ("io_uring+k:task_run=defer", "cannot be combined"),
             ("posix+p", "has no switch +p"),
             ("libaio:threads=3", "has no switch threads"),
-            ("io_uring:hybrid=on", "hybrid without polling"),
-            ("io_uring:idle_ms=3", "without a submission thread"),
+            ("io_uring:hybrid=on", "hybrid=on needs polling"),
+            ("io_uring:idle_ms=3", "needs a submission thread"),
             ("io_uring+x", "no mode is called"),
             ("io_uring:buffers", "is no switch"),
             ("io_uring:buffers=perhaps", "on or off"),
-            ("nvme9", "no interface is called"),
+            ("nvme9", "there is no interface"),
             ("posix:segments=1025", "over the 1024"),
         ] {
             let error = text.parse::<Mode>().unwrap_err().to_string();

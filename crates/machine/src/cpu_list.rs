@@ -46,7 +46,7 @@ impl FromStr for CpuList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is no list of processors");
+        let wrong = || format!("\"{text}\" is not a list of processors");
         let number = |word: &str| word.parse::<u32>().ok().filter(|&cpu| cpu < CPU_MAX);
         let mut cpus = BTreeSet::new();
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {

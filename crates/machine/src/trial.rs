@@ -58,7 +58,7 @@ impl Trials {
 }
 
 /// The time after which a read without an answer counts as failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Tries every interface, and the modes of S1, on a file or device.
 #[must_use]
@@ -187,13 +187,14 @@ fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
     let mut channel = device.open_channel(&channel)?;
     let failed =
         |kind, what: &str| Error::new(kind, format!("reading a block of {}: {what}", info.name));
-    let buffer = arena.lease().ok_or_else(|| failed(ErrorKind::Limit, "no buffer"))?;
+    let buffer =
+        arena.lease().ok_or_else(|| failed(ErrorKind::Limit, "the arena has no free buffer"))?;
     if channel.submit(Request::read(0, block_bytes, buffer, 0)).is_err() {
-        return Err(failed(ErrorKind::Io, "the channel takes no request"));
+        return Err(failed(ErrorKind::Io, "the channel refused a request"));
     }
     let mut completions = Vec::new();
-    let patience = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(PATIENCE) };
-    channel.wait(&mut completions, patience);
+    let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(TIMEOUT) };
+    channel.wait(&mut completions, options);
     match completions.pop() {
         Some(completion) => match completion.result {
             Ok(()) => Ok(info.mode.clone()),
@@ -202,6 +203,6 @@ fn read_a_block(path: &Path, mode: Mode, direct: bool) -> Result<String> {
                 Err(failed(error.kind, &cause.to_string()))
             }
         },
-        None => Err(failed(ErrorKind::Io, "no answer within 10 s")),
+        None => Err(failed(ErrorKind::Io, "the device did not answer within 10 s")),
     }
 }

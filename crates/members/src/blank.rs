@@ -91,6 +91,6 @@ pub fn is_superblock(bytes: &[u8]) -> bool {
 /// # Errors
 /// Returns the device's error if a read fails.
 pub fn find_content(device: &dyn BlockDevice) -> Result<Option<u64>> {
-    let looking = || format!("looking at what is on {}", device.info().name);
+    let looking = || format!("reading what is on {}", device.info().name);
     qpair_block::find_content(device).map_err(|error| Error::block(error, looking()))
 }

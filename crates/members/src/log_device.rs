@@ -79,7 +79,7 @@ pub(crate) fn refuse_too_small(device: &dyn BlockDevice) -> Result<()> {
     if device.size_bytes() < SUPERBLOCK_BYTES
         && let Err(error) = device.grow(SUPERBLOCK_BYTES)
     {
-        return Err(Error::block(error, "making room for the superblock of a log device"));
+        return Err(Error::block(error, "reserving space for the superblock of a log device"));
     }
     Ok(())
 }

@@ -44,9 +44,9 @@ pub(crate) fn transfer(
     let mut outputs = Vec::new();
     let mut wrote = false;
     for (offset_bytes, content) in requests {
-        let mut buffer = arena
-            .lease()
-            .ok_or_else(|| Error::new(ErrorKind::NoMemory, "no memory for a superblock"))?;
+        let mut buffer = arena.lease().ok_or_else(|| {
+            Error::new(ErrorKind::NoMemory, "the arena has no free buffer for a superblock")
+        })?;
         let request = match content {
             Some(content) => {
                 wrote = true;
@@ -176,7 +176,7 @@ impl Generations {
                     "one of the two superblocks of {member} cannot be read, and the other is of generation {generation}, {other}: {}",
                     unread.context()
                 ),
-                "mend the device, or salvage what can be read by a repair",
+                "repair the device, or salvage what can be read by a repair",
                 Remedy::Repair,
             );
         }
@@ -207,7 +207,7 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
         return Err(Error::with_hint(
             ErrorKind::Member,
             format!(
-                "the store has {} members, {} given: {}",
+                "the store has {} members, but {} were given: {}",
                 first.member_count,
                 members.len(),
                 names()

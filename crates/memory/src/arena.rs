@@ -105,7 +105,7 @@ impl Arena {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "an arena of {block_count} blocks of {block_size} bytes: blocks are powers of two of at least 512 bytes, and at least one"
+                    "an arena cannot have {block_count} blocks of {block_size} bytes: it has at least one block, of a power of two of at least 512 bytes"
                 ),
             ));
         }
@@ -337,7 +337,7 @@ fn no_huge_pages(len: usize, cause: &io::Error) -> io::Error {
     io::Error::new(
         io::ErrorKind::OutOfMemory,
         format!(
-            "{pages} reserved huge pages of 2 MiB are needed, and there are not as many ({cause}): reserve them as root, with \
+            "{pages} reserved huge pages of 2 MiB are needed, but fewer are free ({cause}): reserve them as root, with \
              sysctl -w vm.nr_hugepages={pages} or more"
         ),
     )

@@ -48,24 +48,27 @@ impl Sizes {
         let wrong = |what: String| Error::new(ErrorKind::Unsupported, format!("{name}: {what}"));
         let frame_bytes = facts.frame_bytes;
         if !frame_bytes.is_power_of_two() || !(128..=1024).contains(&frame_bytes) {
-            return Err(wrong(format!("request frames of {frame_bytes} bytes")));
+            return Err(wrong(format!("it has request frames of {frame_bytes} bytes")));
         }
         let blocks = u32::from(facts.credit.min(CREDIT_MAX) / FRAMES);
         if blocks < 2 {
-            return Err(wrong(format!("a credit of {} requests is too little", facts.credit)));
+            return Err(wrong(format!(
+                "it grants a credit of {} requests, which is too little",
+                facts.credit
+            )));
         }
         let queues = facts.vectors.min(queues_max);
         if queues < 2 {
-            let context = wrong(format!("{} reply queues", facts.vectors));
-            return Err(context.hint("one is the driver's own, and each channel needs one"));
+            let context = wrong(format!("{} reply queues are too few", facts.vectors));
+            return Err(context.hint("the driver needs one for itself, and each channel one"));
         }
         let entries_max = u32::from(facts.reply_queue_entries_max).min(REPLY_ENTRIES_MAX);
         if entries_max < 64 {
-            return Err(wrong(format!("reply queues of {entries_max} entries")));
+            return Err(wrong(format!("it has reply queues of {entries_max} entries")));
         }
         let reply_bytes = facts.reply_bytes;
         if !(0x44..=1024).contains(&reply_bytes) {
-            return Err(wrong(format!("reply frames of {reply_bytes} bytes")));
+            return Err(wrong(format!("it has reply frames of {reply_bytes} bytes")));
         }
         Ok(Self {
             frame_bytes,
@@ -113,7 +116,10 @@ impl Coherent {
             let shared = maps.needs_shared_memory();
             let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
             Arena::new(block, count, options).map_err(|cause| {
-                Error::os(cause, format!("{count} x {block} bytes of memory for a controller"))
+                Error::os(
+                    cause,
+                    format!("allocating {count} x {block} bytes of memory for a controller"),
+                )
             })
         };
         let frames = new(usize::from(FRAMES) * sizes.frame_bytes as usize, sizes.blocks)?;
@@ -136,7 +142,7 @@ impl Coherent {
         ] {
             let last = iova + (arena.mapped_bytes() as u64 - 1);
             if iova >> 32 != last >> 32 {
-                let context = format!("{what} at {iova:#x}, across a boundary of 4 GiB");
+                let context = format!("{what} at {iova:#x} cross a boundary of 4 GiB");
                 return Err(Error::new(ErrorKind::Limit, context)
                     .hint("the controller takes one upper half of an address for all of them"));
             }
@@ -229,5 +235,5 @@ impl Drop for Opened<'_> {
 pub(crate) fn lease(arena: &Arc<Arena>) -> Result<Buffer> {
     arena
         .lease()
-        .ok_or_else(|| Error::new(ErrorKind::Limit, "memory of a controller: all is in use"))
+        .ok_or_else(|| Error::new(ErrorKind::Limit, "the memory for a controller is all in use"))
 }

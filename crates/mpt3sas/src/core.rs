@@ -118,7 +118,7 @@ impl Core {
                 inner.check_state()?;
                 if time::now() - start >= timeout {
                     let context = format!(
-                        "{}: {what}: no answer in {} ms",
+                        "{}: {what} got no answer in {} ms",
                         inner.name(),
                         timeout.as_millis()
                     );
@@ -254,11 +254,15 @@ impl Core {
         self.succeed(inner, &event::notification(masks), "asking for events")?;
         self.succeed(inner, &new_request::<12>(function::PORT_ENABLE), "enabling the port")?;
         let header = ConfigRequest { page: SAS_DEVICE_0, ..ConfigRequest::default() };
-        let reply = self.succeed(inner, &header.encode(), "the head of SAS device pages")?;
+        let reply =
+            self.succeed(inner, &header.encode(), "reading the head of SAS device pages")?;
         let (dwords, _) = decode_header(&reply);
         let bytes = usize::from(dwords) * 4;
         if !(0x24..=PAGE_BYTES).contains(&bytes) {
-            let context = format!("{}: SAS device pages of {bytes} bytes", inner.name());
+            let context = format!(
+                "{} has SAS device pages of {bytes} bytes, which this driver cannot read",
+                inner.name()
+            );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         self.device_page_bytes = bytes as u32;
@@ -272,7 +276,8 @@ impl Core {
         match status_of(&reply) {
             ioc_status::SUCCESS => Ok(reply),
             status => {
-                let context = format!("{}: {what}: IOC status {status:#06x}", inner.name());
+                let context =
+                    format!("{}: {what} failed with IOC status {status:#06x}", inner.name());
                 Err(Error::new(ErrorKind::Io, context))
             }
         }
@@ -291,9 +296,8 @@ impl Core {
         match status_of(&reply) {
             ioc_status::SUCCESS => Ok(()),
             status => {
-                let context = format!(
-                    "{name}: it has no lamp for target {target} (IOC status {status:#06x})"
-                );
+                let context =
+                    format!("{name} has no lamp for target {target} (IOC status {status:#06x})");
                 Err(Error::new(ErrorKind::Unsupported, context).hint(NO_LAMP))
             }
         }

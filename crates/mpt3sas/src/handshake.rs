@@ -34,8 +34,10 @@ pub(crate) fn wait_for(
         }
         let passed = time::now() - start;
         if passed >= timeout {
-            let context =
-                format!("{what}: not in {} ms (register {value:#010x})", timeout.as_millis());
+            let context = format!(
+                "{what} took longer than {} ms (register {value:#010x})",
+                timeout.as_millis()
+            );
             return Err(Error::new(ErrorKind::Io, context));
         }
         looks += 1;
@@ -53,7 +55,7 @@ pub(crate) fn handshake(
 ) -> Result<Vec<u8>> {
     let state = registers.read(DOORBELL)?;
     if state & DOORBELL_USED != 0 || state & STATE_MASK == STATE_FAULT {
-        let context = format!("a handshake with a controller in state {state:#010x}");
+        let context = format!("a controller in state {state:#010x} cannot take a handshake");
         return Err(Error::new(ErrorKind::Busy, context));
     }
     let dwords = request.len() / 4;
@@ -84,7 +86,7 @@ pub(crate) fn handshake(
     registers.write(HOST_INTERRUPT_STATUS, 0)?;
     if function_of(&reply) != function_of(request) {
         let context = format!(
-            "a handshake: function {:#04x} was asked, and {:#04x} answered",
+            "the handshake asked for function {:#04x}, but {:#04x} answered",
             function_of(request),
             function_of(&reply)
         );
@@ -93,7 +95,7 @@ pub(crate) fn handshake(
     let status = status_of(&reply);
     if status != ioc_status::SUCCESS {
         let context = format!(
-            "a handshake: function {:#04x} failed with IOC status {status:#06x}",
+            "the handshake of function {:#04x} failed with IOC status {status:#06x}",
             function_of(request)
         );
         return Err(Error::new(ErrorKind::Io, context));

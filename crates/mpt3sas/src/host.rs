@@ -137,7 +137,8 @@ pub(crate) fn check_class(function: &dyn PciFunction) -> Result<()> {
         return Err(gone(function.name()));
     }
     if word >> 16 != PCI_CLASS {
-        let context = format!("{}: class {:06x} is no SAS controller", function.name(), word >> 8);
+        let context =
+            format!("{} is not a SAS controller (class {:06x})", function.name(), word >> 8);
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
     Ok(())

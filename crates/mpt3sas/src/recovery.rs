@@ -57,7 +57,7 @@ pub(crate) fn reset(registers: &Registers, options: &HbaOptions) -> Result<()> {
         }
         tries += 1;
         if tries == OPEN_TRIES {
-            let context = "a diagnostic reset: the register does not open";
+            let context = "the register for a diagnostic reset does not open";
             return Err(Error::new(ErrorKind::Io, context));
         }
     }
@@ -79,7 +79,7 @@ pub(crate) fn facts(registers: &Registers, name: &str, options: &HbaOptions) -> 
     let facts = Facts::decode(&reply);
     if !matches!(facts.version, VERSION | VERSION_26) {
         let (major, minor) = (facts.version >> 8, facts.version & 0xFF);
-        let context = format!("{name}: it speaks MPI {major}.{minor}");
+        let context = format!("{name} speaks MPI {major}.{minor}");
         return Err(Error::new(ErrorKind::Unsupported, context)
             .hint("this driver speaks MPI 2.5 and 2.6 (SAS3004, SAS3008, SAS3108, and SAS32xx to SAS39xx)"));
     }

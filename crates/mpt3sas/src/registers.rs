@@ -67,7 +67,7 @@ impl Registers {
                 return Ok(Self { function, bar, family, is_combined: false, is_atomic: false });
             }
         }
-        let context = format!("{}: no BAR has registers of MPI", function.name());
+        let context = format!("{} has no BAR with registers of MPI", function.name());
         Err(Error::new(ErrorKind::Unsupported, context))
     }
 

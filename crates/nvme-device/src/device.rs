@@ -77,8 +77,10 @@ impl<B: Backend> NvmeController<B> {
     /// `Invalid` for options that are not valid; `NoSpace` or `Limit` if memory is short.
     pub fn new(options: ControllerOptions, backend: B) -> Result<Self> {
         options.check()?;
-        let (doorbells, doorbell_file) = Mapping::new_file(DOORBELL_BYTES as usize)
-            .map_err(|cause| Error::os(cause, "memory for the doorbells of an NVMe controller"))?;
+        let (doorbells, doorbell_file) =
+            Mapping::new_file(DOORBELL_BYTES as usize).map_err(|cause| {
+                Error::os(cause, "allocating memory for the doorbells of an NVMe controller")
+            })?;
         let pairs = usize::from(options.queues_max) + 1;
         Ok(Self {
             namespaces: Mutex::new(backend.namespaces()),
@@ -390,7 +392,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
 
     fn shared_file(&self, bar: u8) -> Result<OwnedFd> {
         if self.shared_area(bar).is_none() {
-            let context = format!("an NVMe controller shares nothing of BAR {bar}");
+            let context = format!("an NVMe controller cannot share BAR {bar}");
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         let failed = |cause| Error::os(cause, "sharing the doorbells of an NVMe controller");

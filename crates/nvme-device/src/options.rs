@@ -55,9 +55,9 @@ impl ControllerOptions {
         in_range("mdts", self.mdts.into(), 1, 10)?;
         let printable = self.serial.bytes().all(|byte| (0x21..0x7F).contains(&byte));
         if self.serial.len() > 20 || !printable {
-            let context = format!("an NVMe controller with serial={:?}", self.serial);
+            let context = format!("an NVMe controller cannot have serial={:?}", self.serial);
             return Err(Error::new(ErrorKind::Invalid, context)
-                .hint("at most 20 printable characters without blanks"));
+                .hint("give at most 20 printable characters without blanks"));
         }
         Ok(())
     }
@@ -67,6 +67,6 @@ fn in_range(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    let context = format!("an NVMe controller with {name}={value}");
+    let context = format!("an NVMe controller cannot have {name}={value}");
     Err(Error::new(ErrorKind::Invalid, context).hint(format!("{name} is from {least} to {most}")))
 }

@@ -341,7 +341,7 @@ impl<B: Backend> NvmeController<B> {
     /// sleeps.
     pub(crate) fn listen_to_doorbells(&self) -> Listened {
         if self.are_doorbells_mapped() {
-            return Listened::Untold;
+            return Listened::Unsignalled;
         }
         for number in 1..self.slots_in_use() {
             let Some(slot) = self.slot(number) else { break };
@@ -361,7 +361,7 @@ impl<B: Backend> NvmeController<B> {
                 return Listened::Busy;
             }
         }
-        Listened::Told
+        Listened::Signalled
     }
 
     /// Notes an event, and answers a waiting event request of the driver.

@@ -31,7 +31,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 type Anything<T> = Result<T, Box<dyn Error>>;
 
 const ENTRIES: u16 = 16;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// An address at which no memory is open.
 const STRAY_IOVA: u64 = 0x50_0000_0000;
 
@@ -245,7 +245,7 @@ impl Controller {
         let start = Instant::now();
         while (self.registers.bytes().load_u32(reg::CSTS as usize) & reg::CSTS_READY != 0) != ready
         {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > TIMEOUT {
                 return Err(format!("{:?} becomes neither ready nor unready", self.function).into());
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -310,7 +310,7 @@ fn wait(event: &OwnedFd, completions: &mut Buffer, at: u16, phase: bool) -> Anyt
                 false => Err("a completion came without an interrupt".into()),
             };
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return Err("no completion came".into());
         }
     }

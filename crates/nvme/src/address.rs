@@ -1,8 +1,10 @@
 //! The names of a controller and of a namespace on it.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use qpair_block::keys::{Key, Keys, key, maybe, one_of, split_driver_options};
 use qpair_block::{Error, ErrorKind, Result};
 
 use crate::options::{ControllerOptions, WaitMode};
@@ -14,13 +16,18 @@ pub enum NvmeTarget {
     VfioUser(PathBuf),
 }
 
+impl Default for NvmeTarget {
+    fn default() -> Self {
+        Self::Pci(String::new())
+    }
+}
+
 /// A controller, the options to drive it with, and a namespace on it.
 ///
-/// The text form is
-/// `[wait=poll|sleep[,queue_entries=N][,timeout_ms=N][,memory=huge]:]ADDRESS[/nsN]`, with ADDRESS a
-/// PCI address or `vfio-user:PATH`. A last component `nsN` of a socket's path is taken as the
+/// The text form is `[KEY=VALUE,...:]ADDRESS[/nsN]`, with [`NvmeAddress::KEYS`] and ADDRESS a PCI
+/// address or `vfio-user:PATH`. A last component `nsN` of a socket's path is taken as the
 /// namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NvmeAddress {
     /// The way in which channels wait; `None`: the driver's default.
     pub wait: Option<WaitMode>,
@@ -36,33 +43,34 @@ pub struct NvmeAddress {
 }
 
 const HUGE: &str = ",memory=huge";
-const FORM: &str = "write [wait=poll|sleep,queue_entries=N,timeout_ms=N,memory=huge:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
+const FORM: &str = "write [KEY=VALUE,...:]0000:3b:00.0[/nsN], or vfio-user:/path/to.sock[/nsN] in place of the PCI address";
+const TIMEOUT_MS: RangeInclusive<u64> =
+    ControllerOptions::TIMEOUT_MS_MIN as u64..=ControllerOptions::TIMEOUT_MS_MAX as u64;
 
 fn invalid(context: String) -> Error {
     Error::new(ErrorKind::Invalid, context).hint(FORM)
 }
 
+const TABLE: &[Key<NvmeAddress>] = &[
+    key("wait", "how to wait for completions: poll is the default", |a| {
+        one_of(&mut a.wait, &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))])
+    }),
+    key("queue_entries", "entries of each I/O queue", |a| maybe(&mut a.queue_entries, 2..=65536)),
+    key("timeout_ms", "time limit of a command", |a| maybe(&mut a.timeout_ms, TIMEOUT_MS)),
+    key("memory", "share huge pages only", |a| one_of(&mut a.huge_pages, &[("huge", true)])),
+];
+
 impl NvmeAddress {
+    /// The keys of the options. All but the last hold for soft drives too.
+    pub const KEYS: Keys<Self> = Keys { of: "nvme:", repeats: true, keys: TABLE };
+
     /// Parses an address.
     ///
     /// # Errors
     /// `Invalid` if the text is not an address.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut address = Self {
-            wait: None,
-            queue_entries: None,
-            timeout_ms: None,
-            huge_pages: false,
-            target: NvmeTarget::Pci(String::new()),
-            nsid: None,
-        };
-        let rest = match text.split_once(':') {
-            Some((options, rest)) if options.contains('=') => {
-                options.split(',').try_for_each(|option| address.set(option))?;
-                rest
-            }
-            _ => text,
-        };
+        let (options, rest) = split_driver_options(text);
+        let mut address = Self::KEYS.read(options)?;
         let (rest, is_last) = match rest.strip_suffix(HUGE) {
             Some(rest) => (rest, true),
             None => (rest, false),
@@ -81,7 +89,7 @@ impl NvmeAddress {
             })?),
         };
         if address.huge_pages && matches!(address.target, NvmeTarget::Pci(_)) {
-            return Err(invalid(format!("'{text}': memory=huge is for vfio-user")));
+            return Err(invalid(format!("'{text}': memory=huge is share huge pages only")));
         }
         Ok(address)
     }
@@ -96,31 +104,6 @@ impl NvmeAddress {
             ..defaults
         }
     }
-
-    fn set(&mut self, option: &str) -> Result<()> {
-        let number = |name: &str, value: &str, least: u32, most: u32| {
-            value.parse().ok().filter(|it| (least..=most).contains(it)).map(Some).ok_or_else(|| {
-                invalid(format!("{name}={value}: a number from {least} to {most} is needed"))
-            })
-        };
-        match option.split_once('=') {
-            Some(("wait", "poll")) => self.wait = Some(WaitMode::Poll),
-            Some(("wait", "sleep")) => self.wait = Some(WaitMode::Sleep),
-            Some(("wait", other)) => return Err(invalid(format!("wait={other}: poll or sleep"))),
-            Some(("memory", "huge")) => self.huge_pages = true,
-            Some(("memory", other)) => return Err(invalid(format!("memory={other}: only huge"))),
-            Some((name @ "queue_entries", value)) => {
-                self.queue_entries = number(name, value, 2, 65536)?;
-            }
-            Some((name @ "timeout_ms", value)) => {
-                let (least, most) =
-                    (ControllerOptions::TIMEOUT_MS_MIN, ControllerOptions::TIMEOUT_MS_MAX);
-                self.timeout_ms = number(name, value, least, most)?;
-            }
-            _ => return Err(invalid(format!("the NVMe driver has no option '{option}'"))),
-        }
-        Ok(())
-    }
 }
 
 /// Splits `/nsN` off the end.
@@ -131,7 +114,7 @@ fn split_namespace(text: &str) -> Result<(&str, Option<u32>)> {
     }
     match digits.parse() {
         Ok(nsid @ 1..=0xFFFF_FFFE) => Ok((place, Some(nsid))),
-        _ => Err(invalid(format!("'/ns{digits}' is no namespace"))),
+        _ => Err(invalid(format!("'/ns{digits}' is not a namespace"))),
     }
 }
 
@@ -155,13 +138,9 @@ fn pci_address(text: &str) -> Option<String> {
 
 impl fmt::Display for NvmeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut options = Vec::new();
-        options.extend(self.wait.map(|wait| format!("wait={wait}")));
-        options.extend(self.queue_entries.map(|entries| format!("queue_entries={entries}")));
-        options.extend(self.timeout_ms.map(|ms| format!("timeout_ms={ms}")));
-        options.extend(self.huge_pages.then(|| "memory=huge".to_owned()));
+        let options = Self::KEYS.write(self, &Self::default());
         if !options.is_empty() {
-            write!(f, "{}:", options.join(","))?;
+            write!(f, "{options}:")?;
         }
         match &self.target {
             NvmeTarget::Pci(address) => f.write_str(address)?,
@@ -224,7 +203,8 @@ mod tests {
             "wait=poll,:0000:3b:00.0",
         ] {
             let error = NvmeAddress::parse(text).unwrap_err();
-            assert_eq!((error.kind(), error.way_out()), (ErrorKind::Invalid, Some(FORM)), "{text}");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+            assert!(error.way_out().is_some(), "{text}: {error}");
         }
     }
 }

@@ -90,7 +90,7 @@ impl Controller {
             ready_timeout: ready_timeout(capabilities, &options),
             timeout: options.timeout(),
             queues,
-            patience: options.patience.clone(),
+            timeout_policy: options.timeout_policy.clone(),
         };
         let state = Arc::new(State::new());
         let core = Core::new(function.clone(), maps.clone(), state, &doorbells, &core_options)?;
@@ -233,7 +233,8 @@ fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {
         return Err(crate::registers::gone(name));
     }
     if class >> 8 != PCI_CLASS {
-        let context = format!("{name} is no NVMe controller: its PCI class is {:06x}", class >> 8);
+        let context =
+            format!("{name} is not an NVMe controller: its PCI class is {:06x}", class >> 8);
         return Err(Error::new(ErrorKind::Invalid, context).hint("NVMe controllers have 010802"));
     }
     let unsupported =
@@ -290,7 +291,8 @@ fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_
         |core, outcome| match outcome {
             Outcome::Done(_) => Ok(core.data()),
             Outcome::Failed(status) => {
-                let context = format!("{name}: identify {what} of namespace {nsid}: {status:?}");
+                let context =
+                    format!("{name}: Identify {what} of namespace {nsid} failed with {status:?}");
                 Err(Error::new(ErrorKind::Io, context))
             }
             Outcome::Lost => Err(core.failure()),

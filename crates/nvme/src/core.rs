@@ -20,7 +20,7 @@ use qpair_nvme_wire::registers::{
     CSTS_READY, CSTS_SHUTDOWN_COMPLETE, CSTS_SHUTDOWN_MASK,
 };
 use qpair_nvme_wire::{Command, IDENTIFY_BYTES, NSID_ALL};
-use qpair_pci::{Maps, Patience, PciFunction, QueueMemory, Step, command};
+use qpair_pci::{Maps, PciFunction, QueueMemory, Step, TimeoutPolicy, command};
 use tracing::{error, info, warn};
 
 use crate::admin::{self as admin_queue, AdminQueue, Outcome, Ticket};
@@ -65,7 +65,7 @@ pub(crate) struct Core {
     failure: Option<(ErrorKind, String)>,
     ready_timeout: Duration,
     timeout: Duration,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
     queues_asked: u16,
     queues_granted: u16,
     /// The queue numbers that no channel has; the last one is taken next.
@@ -81,7 +81,7 @@ pub(crate) struct CoreOptions {
     pub(crate) ready_timeout: Duration,
     pub(crate) timeout: Duration,
     pub(crate) queues: u16,
-    pub(crate) patience: Patience,
+    pub(crate) timeout_policy: TimeoutPolicy,
 }
 
 impl Core {
@@ -113,7 +113,7 @@ impl Core {
             failure: None,
             ready_timeout: options.ready_timeout,
             timeout: options.timeout,
-            patience: options.patience.clone(),
+            timeout_policy: options.timeout_policy.clone(),
             queues_asked: options.queues,
             queues_granted: 0,
             free_queues: Vec::new(),
@@ -279,8 +279,8 @@ impl Core {
     }
 
     /// Gives the controller up if the timeout policy ends the wait that began at `start`.
-    pub(crate) fn lose_patience(&mut self, to: &str, start: Instant, at_most: Duration) {
-        let is_over = || self.patience.is_over(self.function.name(), to, start, at_most);
+    pub(crate) fn check_timeout_policy(&mut self, to: &str, start: Instant, at_most: Duration) {
+        let is_over = || self.timeout_policy.is_over(self.function.name(), to, start, at_most);
         if self.state().phase() != Phase::Gone && is_over() {
             let why = format!("the wait for {to} was interrupted");
             self.give_up(ErrorKind::Interrupted, &why);
@@ -481,7 +481,7 @@ impl Core {
         self.registers.write_u32(CC, cc & !CC_SHUTDOWN_MASK | CC_SHUTDOWN_NORMAL)?;
         while self.registers.read_u32(CSTS)? & CSTS_SHUTDOWN_MASK != CSTS_SHUTDOWN_COMPLETE
             && Instant::now() < until
-            && !self.patience.is_over(
+            && !self.timeout_policy.is_over(
                 self.function.name(),
                 "to shut down",
                 start,
@@ -502,7 +502,7 @@ impl Core {
         while self.registers.read_u32(CSTS)? & CSTS_READY != 0 {
             let name = self.function.name();
             if Instant::now() >= until
-                || self.patience.is_over(name, "to stop", start, self.ready_timeout)
+                || self.timeout_policy.is_over(name, "to stop", start, self.ready_timeout)
             {
                 return self.function.reset();
             }
@@ -585,7 +585,7 @@ impl Hub {
         loop {
             let mut core = self.lock();
             let at_most = core.settle_max();
-            core.lose_patience("to become ready", start, at_most);
+            core.check_timeout_policy("to become ready", start, at_most);
             let state = core.state();
             match state.phase() {
                 Phase::Running => return Ok(state),
@@ -611,7 +611,7 @@ impl Hub {
         loop {
             let mut core = self.lock();
             let at_most = core.timeout;
-            core.lose_patience("to answer", start, at_most);
+            core.check_timeout_policy("to answer", start, at_most);
             if core.state().phase() == Phase::Gone {
                 return Err(core.failure());
             }

@@ -43,7 +43,7 @@ impl<'a> Number<'a> {
             None => {
                 let granted = core.queues_granted();
                 let context = format!(
-                    "channel {} on {}: the controller grants {granted} I/O queue pairs",
+                    "channel {} on {} cannot be opened: the controller grants {granted} I/O queue pairs",
                     u32::from(granted) + 1,
                     controller.info().name
                 );
@@ -98,9 +98,8 @@ pub(crate) struct Line {
     place: Place,
     period: Duration,
     next: Instant,
-    /// The age in periods from which a command is overdue. For an aborted command, half of it
-    /// counts.
-    patience: u32,
+    /// The age in periods past which a command is overdue. An aborted command has half of it.
+    timeout_periods: u32,
     /// Whether commands completed in this period.
     pub(crate) has_progress: bool,
     /// Whether the queue pair was in use in this incarnation of the controller.
@@ -113,12 +112,12 @@ impl Line {
     pub(crate) fn new(controller: &Controller) -> Self {
         let timeout = controller.options.timeout();
         let period = (timeout / PERIODS).clamp(PERIOD_MIN, PERIOD_MAX);
-        let patience = timeout.as_micros().div_ceil(period.as_micros()) as u32;
+        let timeout_periods = timeout.as_micros().div_ceil(period.as_micros()) as u32;
         Self {
             place: Place::Waiting,
             period,
             next: Instant::now() + period,
-            patience,
+            timeout_periods,
             has_progress: false,
             was_open: false,
             is_closing: false,
@@ -150,7 +149,7 @@ impl NvmeChannel {
     pub(crate) fn open_queue(&mut self) -> Result<()> {
         let start = Instant::now();
         loop {
-            self.lose_patience("to make a queue", start);
+            self.check_timeout_policy("to make a queue", start);
             self.tend();
             match self.line.place {
                 Place::Open => return Ok(()),
@@ -176,7 +175,7 @@ impl NvmeChannel {
             completions.clear();
             // Drives usually answer soon. After that the thread sleeps between polls.
             if idle > 10_000 {
-                self.lose_patience("to complete commands", start);
+                self.check_timeout_policy("to complete commands", start);
                 self.tend();
                 self.controller.hub.pause();
             }
@@ -188,7 +187,7 @@ impl NvmeChannel {
         }
         let start = Instant::now();
         loop {
-            self.lose_patience("to delete a queue", start);
+            self.check_timeout_policy("to delete a queue", start);
             self.tend();
             match (self.line.place, self.seen.phase()) {
                 (Place::Closed | Place::Dead, _) => break,
@@ -203,9 +202,9 @@ impl NvmeChannel {
     }
 
     /// Gives the controller up if the timeout policy ends the wait that began at `start`.
-    fn lose_patience(&self, to: &str, start: Instant) {
+    fn check_timeout_policy(&self, to: &str, start: Instant) {
         let at_most = self.controller.options.timeout();
-        self.controller.hub.lock().lose_patience(to, start, at_most);
+        self.controller.hub.lock().check_timeout_policy(to, start, at_most);
     }
 
     /// Checks the controller and the clock, and reacts to them.
@@ -353,7 +352,8 @@ impl NvmeChannel {
             return Place::Waiting;
         }
         let name = &self.controller.info().name;
-        let context = format!("{name}: making {what} queue {} failed with {status:?}", self.queue);
+        let context =
+            format!("{name}: creating {what} queue {} failed with {status:?}", self.queue);
         self.line.failure = Some(Error::new(ErrorKind::Io, context));
         self.end_held(IoError::GONE);
         Place::Dead
@@ -368,7 +368,7 @@ impl NvmeChannel {
 
     fn look_for_overdue(&mut self) {
         let has_progress = std::mem::replace(&mut self.line.has_progress, false);
-        let patience = self.line.patience;
+        let timeout_periods = self.line.timeout_periods;
         let mut oldest = None;
         let (mut is_stuck, mut overdue) = (false, false);
         for number in 0..self.slots.len() {
@@ -377,11 +377,11 @@ impl NvmeChannel {
             match slot.stage {
                 Stage::Active => {
                     oldest = oldest.max(Some(age));
-                    overdue |= age > patience;
+                    overdue |= age > timeout_periods;
                 }
                 Stage::Aborting => {
                     oldest = oldest.max(Some(age));
-                    is_stuck |= age > patience.div_ceil(2).max(2);
+                    is_stuck |= age > timeout_periods.div_ceil(2).max(2);
                 }
                 Stage::Free | Stage::Idle => {}
             }
@@ -392,7 +392,7 @@ impl NvmeChannel {
             // The controller was silent for as many periods as the age of the oldest command.
             let silent = self.line.period.saturating_mul(oldest);
             if let Some(start) = Instant::now().checked_sub(silent).filter(|_| silent >= SILENCE) {
-                self.lose_patience("to complete commands", start);
+                self.check_timeout_policy("to complete commands", start);
             }
             self.follow();
             if self.line.place != Place::Open {
@@ -402,8 +402,8 @@ impl NvmeChannel {
         if overdue {
             self.abort_overdue();
         }
-        // This includes commands for which no abort could be sent.
-        if is_stuck || oldest > patience.saturating_mul(2) {
+        // Also for commands that the controller could not be asked to abort.
+        if is_stuck || oldest > timeout_periods.saturating_mul(2) {
             let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
             warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");
             self.is_open = false;
@@ -417,7 +417,7 @@ impl NvmeChannel {
         for number in 0..self.slots.len() {
             let slot = self.slots.get(number);
             let age = self.epoch.wrapping_sub(slot.epoch);
-            if slot.stage != Stage::Active || age <= self.line.patience {
+            if slot.stage != Stage::Active || age <= self.line.timeout_periods {
                 continue;
             }
             if !core.abort(self.seen, self.queue, number, self.controller.limits.aborts) {

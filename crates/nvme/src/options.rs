@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WaitMode {
@@ -41,7 +41,7 @@ pub struct ControllerOptions {
     pub ready_timeout_ms: Option<u32>,
     /// The timeout policy, which may end a wait for a silent controller before the time-out.
     /// Default: none.
-    pub patience: Patience,
+    pub timeout_policy: TimeoutPolicy,
 }
 
 impl ControllerOptions {
@@ -64,7 +64,7 @@ impl Default for ControllerOptions {
             timeout_ms: 10_000,
             queues: 64,
             ready_timeout_ms: None,
-            patience: Patience::default(),
+            timeout_policy: TimeoutPolicy::default(),
         }
     }
 }

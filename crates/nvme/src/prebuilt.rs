@@ -36,11 +36,15 @@ impl NvmeDevice {
         let info = self.info();
         let (name, most) = (&info.name, self.geometry().piece_bytes_max);
         if !matches!(op, Op::Read | Op::Write) {
-            return Err(Error::new(ErrorKind::Invalid, "prebuilt commands read or write"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a prebuilt command can only read or write",
+            ));
         }
         if len_bytes == 0 || !len_bytes.is_multiple_of(info.logical_block_bytes) {
             let block = info.logical_block_bytes;
-            let context = format!("{len_bytes} bytes are no number of {name}'s blocks of {block}");
+            let context =
+                format!("{len_bytes} bytes are not a multiple of {name}'s blocks of {block}");
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         if len_bytes > most {
@@ -148,7 +152,7 @@ impl PrebuiltQueue {
 
     #[cold]
     fn lost(&self) -> Error {
-        Error::new(ErrorKind::Io, "the queue pair of prebuilt commands was taken away")
+        Error::new(ErrorKind::Io, "the queue pair of prebuilt commands was deleted")
             .hint("a command took too long, or the controller was reset or is gone")
     }
 
@@ -167,7 +171,8 @@ impl PrebuiltQueue {
 impl NvmeChannel {
     /// Keeps a request in a slot for as long as the channel lives.
     fn keep(&mut self, request: Request) -> Result<u16> {
-        let full = |_| Error::new(ErrorKind::Limit, "more prebuilt commands than slots");
+        let full =
+            |_| Error::new(ErrorKind::Limit, "the channel has no slot left for a prebuilt command");
         let slot = self.slots.begin(request).map_err(full)?;
         self.slots.get_mut(slot).is_whole = true;
         self.taken += 1;

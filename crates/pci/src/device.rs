@@ -26,9 +26,9 @@ pub enum Listened {
     /// There is work, so the thread must not sleep.
     Busy,
     /// A call will announce the next work.
-    Told,
-    /// A driver may leave work without a call, so the thread must poll for it.
-    Untold,
+    Signalled,
+    /// A driver may leave work that no call announces: the thread has to poll for it.
+    Unsignalled,
 }
 
 /// A model of a PCI function, served by [`crate::InProcess`] and by the vfio-user server.
@@ -84,7 +84,7 @@ pub trait PciDevice: Send + Sync {
     /// Asks drivers to announce their next work by a call, because the thread that steps the device
     /// wants to sleep.
     fn listen(&self) -> Listened {
-        Listened::Untold
+        Listened::Unsignalled
     }
 
     /// Returns the file in memory behind the shared area, for one driver.

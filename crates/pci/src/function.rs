@@ -125,7 +125,7 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`PciFunction::unmap_dma`].
     fn unmap_region(&self, region: &Mapping) -> Result<()> {
-        let context = format!("{}: {region:?} is not open to it", self.name());
+        let context = format!("{region:?} is not open to {}", self.name());
         Err(qpair_block::Error::new(qpair_block::ErrorKind::NotFound, context))
     }
 

@@ -59,7 +59,7 @@ impl<D: PciDevice + 'static> InProcess<D> {
     }
 
     fn outside(&self, what: &str, offset: u64) -> Error {
-        Error::new(ErrorKind::Invalid, format!("{}: no {what} at {offset:#x}", self.name))
+        Error::new(ErrorKind::Invalid, format!("{} has no {what} at {offset:#x}", self.name))
     }
 
     fn check(&self, done: bool, what: &str, offset: u64) -> Result<()> {
@@ -119,7 +119,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if opened.arenas.contains_key(&arena.id()) {
-            let context = format!("{}: {arena:?} is open to it already", self.name);
+            let context = format!("{arena:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let len = arena.mapped_bytes() as u64;
@@ -136,7 +136,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     fn unmap_dma(&self, arena: &Arena) -> Result<()> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((iova, len)) = opened.arenas.remove(&arena.id()) else {
-            let context = format!("{}: {arena:?} is not open to it", self.name);
+            let context = format!("{arena:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         self.device.unmap_dma(iova, len)
@@ -146,7 +146,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let (key, len) = (region.region().0, region.bytes().len() as u64);
         if opened.regions.contains_key(&key) {
-            let context = format!("{}: {region:?} is open to it already", self.name);
+            let context = format!("{region:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let iova = opened.take(len);
@@ -158,7 +158,7 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     fn unmap_region(&self, region: &Mapping) -> Result<()> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((iova, len)) = opened.regions.remove(&region.region().0) else {
-            let context = format!("{}: {region:?} is not open to it", self.name);
+            let context = format!("{region:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         self.device.unmap_dma(iova, len)
@@ -173,14 +173,15 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
     }
 
     fn set_irq(&self, vector: u32, event: Option<BorrowedFd<'_>>) -> Result<()> {
-        let event = event
-            .map(|event| {
-                let event = event.try_clone_to_owned();
-                IrqEvent::new(
-                    event.map_err(|cause| Error::os(cause, "taking an event for an interrupt"))?,
-                )
-            })
-            .transpose()?;
+        let event =
+            event
+                .map(|event| {
+                    let event = event.try_clone_to_owned();
+                    IrqEvent::new(event.map_err(|cause| {
+                        Error::os(cause, "duplicating an event for an interrupt")
+                    })?)
+                })
+                .transpose()?;
         self.check(self.device.set_irq(vector, event), "interrupt vector", vector.into())
     }
 

@@ -24,7 +24,7 @@ impl Interrupt {
     /// `Limit` if the process has no descriptors left; the errors of [`PciFunction::set_irq`].
     pub fn new(function: &dyn PciFunction, vector: u32) -> Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|cause| Error::os(cause.into(), "eventfd"))?;
+            .map_err(|cause| Error::os(cause.into(), "creating an eventfd"))?;
         function.set_irq(vector, Some(event.as_fd()))?;
         Ok(Self { event, vector })
     }

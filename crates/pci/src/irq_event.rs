@@ -41,9 +41,9 @@ impl IrqEvent {
     /// provides no asynchronous I/O.
     pub fn new(fd: OwnedFd) -> Result<Self> {
         let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())
-            .map_err(|errno| Error::os(errno.into(), "seeing what a descriptor is"))?;
+            .map_err(|errno| Error::os(errno.into(), "reading the type of a descriptor"))?;
         if link.as_bytes() != b"anon_inode:[eventfd]" {
-            let context = "an interrupt's descriptor is no eventfd";
+            let context = "an interrupt's descriptor is not an eventfd";
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         Signaller::get()?;
@@ -134,7 +134,8 @@ impl Signaller {
         }
         let signaller = Self::new().map_err(|cause| {
             let is_limit = cause.raw_os_error() == Some(libc::EAGAIN);
-            let error = Error::os(cause, "asynchronous I/O, by which interrupts are signalled");
+            let error =
+                Error::os(cause, "setting up asynchronous I/O, by which interrupts are signalled");
             if is_limit { error.hint("raise the limit: sysctl fs.aio-max-nr") } else { error }
         })?;
         Ok(SIGNALLER.get_or_init(|| signaller))

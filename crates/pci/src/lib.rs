@@ -9,7 +9,7 @@
 //! - [`model`]: parts that models share.
 //! - [`Interrupt`]: a vector as an event that a thread can sleep on.
 //! - [`IrqEvent`]: interrupts the driver of a model, without ever blocking.
-//! - [`Patience`]: the timeout policy, a function that drivers ask whether to keep waiting for a
+//! - [`TimeoutPolicy`]: a function that drivers ask whether to keep waiting for a
 //!   silent device.
 //!
 //! # Safety argument
@@ -49,9 +49,9 @@ mod irq_event;
 mod life;
 mod maps;
 pub mod model;
-mod patience;
 mod queue_memory;
 pub mod sysfs;
+mod timeout_policy;
 pub mod vfio;
 mod wrapper;
 
@@ -63,6 +63,6 @@ pub use interrupt::Interrupt;
 pub use irq_event::IrqEvent;
 pub use life::{LifeWord, Phase};
 pub use maps::{Maps, OpenArenas, OpenRegions};
-pub use patience::{Patience, Waiting};
 pub use queue_memory::{QueueMemory, SharedQueueMemory};
+pub use timeout_policy::{TimeoutPolicy, Waiting};
 pub use wrapper::PciWrapper;

@@ -142,7 +142,8 @@ impl Maps {
             // The caller gets the first error; an error of this call would not help it.
             let _ = self.function.unmap_dma(arena);
             let name = self.function.name();
-            let context = format!("{name}: {arena:?} was opened at {iova:#x}, off its pages");
+            let context =
+                format!("{name}: {arena:?} was opened at {iova:#x}, which is off its pages");
             return Err(Error::new(ErrorKind::Io, context));
         }
         opened.arenas.begin(arena.id(), arena, iova);

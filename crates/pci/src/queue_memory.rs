@@ -88,7 +88,7 @@ impl Drop for SharedQueueMemory {
 /// Allocates a block of at least `len` bytes and opens its arena to the device. Returns the block
 /// and its address for the device.
 fn take(maps: &Arc<Maps>, len: usize) -> Result<(Buffer, u64)> {
-    let context = || format!("{len} bytes of memory for queues");
+    let context = || format!("allocating {len} bytes of memory for queues");
     let arena = Arena::new(len.next_power_of_two().max(4096), 1, maps.arena_options())
         .map_err(|cause| Error::os(cause, context()))?;
     let buffer = arena.lease().ok_or_else(|| Error::new(ErrorKind::Limit, context()))?;

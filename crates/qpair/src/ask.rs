@@ -30,10 +30,9 @@ use crate::options::Options;
 
 /// The maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// The time that a client may take to send its request.
-const ASKER_PATIENCE: Duration = Duration::from_secs(1);
-/// The interval at which progress is reported. A client that receives no report also calls its
-/// callback at this interval.
+/// How long the asker may take to ask.
+const ASKER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often progress is told; and how often an asker that is told nothing asks whether to go on.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Returns the path of the socket that takes requests for backups of the store published at
@@ -75,7 +74,7 @@ impl Answers {
         let _ = std::thread::Builder::new().name("qpair-backup".to_owned()).spawn(move || {
             let told = read_request(&stream).and_then(|(target, force)| {
                 if busy.swap(true, Ordering::AcqRel) {
-                    let what = "another backup of it is under way";
+                    let what = "another backup of the store is running";
                     return Err(Error::with_hint(ErrorKind::Busy, what, "wait for its end"));
                 }
                 let told = back_up(&stream, &store, target, force);
@@ -102,8 +101,8 @@ fn read_request(stream: &UnixStream) -> Result<(PathBuf, bool)> {
     let failed =
         |error: io::Error| Error::new(ErrorKind::Io, format!("reading a request: {error}"));
     stream.set_nonblocking(false).map_err(failed)?;
-    stream.set_read_timeout(Some(ASKER_PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(ASKER_PATIENCE)).map_err(failed)?;
+    stream.set_read_timeout(Some(ASKER_TIMEOUT)).map_err(failed)?;
+    stream.set_write_timeout(Some(ASKER_TIMEOUT)).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line).map_err(failed)?;
     parse_request(&line)
@@ -141,7 +140,7 @@ fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
         _ => return Err(wrong()),
     };
     let spec: DeviceSpec =
-        target.parse().map_err(|error| Error::block(error, "the target of a backup"))?;
+        target.parse().map_err(|error| Error::block(error, "reading the target of a backup"))?;
     match is_of_files(&spec) && spec.paths().iter().all(|path| path.is_absolute()) {
         true => Ok((target.into(), force)),
         false => Err(wrong()),
@@ -193,7 +192,7 @@ pub fn ask_for_backup(
         |what: &str| Error::new(ErrorKind::Invalid, format!("{}: {what}", target.display()));
     let text = target.to_str().ok_or_else(|| invalid("its name is not UTF-8"))?;
     let spec: DeviceSpec =
-        text.parse().map_err(|error| Error::block(error, "the target of a backup"))?;
+        text.parse().map_err(|error| Error::block(error, "reading the target of a backup"))?;
     if !is_of_files(&spec) {
         return Err(invalid(
             "the process that has the store open makes the backup, onto files, block devices and stripes of these",

@@ -57,7 +57,7 @@ impl Options {
         if let Some(path) = members.paths().into_iter().find(is_there) {
             return Err(Error::with_hint(
                 ErrorKind::Exists,
-                format!("{} is there already", path.display()),
+                format!("{} exists already", path.display()),
                 "name a file for the copy that is not there",
             ));
         }

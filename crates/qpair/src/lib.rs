@@ -98,7 +98,7 @@ mod tools;
 
 pub use options::Options;
 #[cfg(feature = "drivers")]
-pub use qpair_drivers::{Drivers, Patience, Waiting};
+pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};
 pub use qpair_engine::{
     Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX, PAGE_SIZE_MIN,
     Prefix, Range, Remedy, Result, Snapshot, Store, Table, Transaction, TransactionOptions,

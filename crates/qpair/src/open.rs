@@ -197,7 +197,7 @@ fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     match members.missing_log() {
         Some(path) if options.store.read_only => Err(Error::with_hint(
             ErrorKind::NotFound,
-            format!("there is no log device {}", path.display()),
+            format!("the log device {} does not exist", path.display()),
             "check its path",
         )),
         _ => Ok(()),
@@ -249,26 +249,26 @@ fn is_not_writable(error: &Error) -> bool {
 
 /// The time for which a locked file is retried.
 ///
-/// The kernel releases a killed program's rings in the background. They keep its files open and
-/// locked for a moment after the program's end.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+/// The kernel takes a killed program's rings apart in the background, and they hold its files,
+/// locks included, a moment longer than the program lives.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The same time if the program that has the lock has ended. On a busy machine the release can take
-/// seconds.
-const LOCK_PATIENCE_WITH_THE_DEAD: Duration = Duration::from_secs(10);
+/// The same if the program that has the lock has ended: on a machine that has much to do the moment
+/// can be seconds.
+const LOCK_TIMEOUT_AFTER_END: Duration = Duration::from_secs(10);
 
 /// The time given to another process that has created the file of a new store, to lock it and make
 /// it a store.
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
-/// Opens a file, and waits for a lock that is about to be released.
-fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
+/// Opens a file, and gives a lock that is about to go the time to.
+fn open_with_retry(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
     let start = Instant::now();
     loop {
         match qpair_kernel::open(options, mode) {
             Err(error)
                 if error.kind() == block::ErrorKind::Busy
-                    && start.elapsed() < lock_patience(&options.path) =>
+                    && start.elapsed() < lock_timeout(&options.path) =>
             {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -277,10 +277,10 @@ fn open_patiently(options: &FileOptions, mode: Mode) -> block::Result<KernelDevi
     }
 }
 
-fn lock_patience(path: &Path) -> Duration {
+fn lock_timeout(path: &Path) -> Duration {
     match LockHolder::of(path) {
-        Some(LockHolder { name: None, .. }) => LOCK_PATIENCE_WITH_THE_DEAD,
-        _ => LOCK_PATIENCE,
+        Some(LockHolder { name: None, .. }) => LOCK_TIMEOUT_AFTER_END,
+        _ => LOCK_TIMEOUT,
     }
 }
 
@@ -314,7 +314,7 @@ fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
         Ok(tail)
     };
     let tail = tail().map_err(|error| {
-        Error::new(ErrorKind::Io, format!("looking at what is in {}: {error}", path.display()))
+        Error::new(ErrorKind::Io, format!("reading what is in {}: {error}", path.display()))
     })?;
     match tail.iter().position(|byte| *byte != 0) {
         Some(byte) => Err(not_blank(&path.display().to_string(), size_bytes + byte as u64)),
@@ -398,7 +398,7 @@ impl<'a> Attempt<'a> {
             ));
         }
         let at_bytes = find_content_anywhere(member)
-            .map_err(|error| Error::block(error, format!("looking at what is on {name}")))?;
+            .map_err(|error| Error::block(error, format!("reading what is on {name}")))?;
         at_bytes.map_or(Ok(()), |at_bytes| Err(not_blank(name, at_bytes)))
     }
 
@@ -437,7 +437,7 @@ impl<'a> Attempt<'a> {
                 direct: !self.buffered,
                 ..FileOptions::new(path)
             };
-            let device = open_patiently(&options, interfaces.current)?;
+            let device = open_with_retry(&options, interfaces.current)?;
             if create {
                 new_files.add(path);
             } else if self.must_be_blank.get() || self.members.log_paths().contains(&path) {
@@ -449,7 +449,7 @@ impl<'a> Attempt<'a> {
         let open = |spec: &DeviceSpec| {
             // The new store may be the target of a backup or of a repair.
             let doing =
-                if self.store.format { "making the new store" } else { "opening the store" };
+                if self.store.format { "creating the new store" } else { "opening the store" };
             spec.open(&self.drivers.opening(&opener)).map_err(|error| Error::block(error, doing))
         };
         let members = self.members.specs.iter().map(open).collect::<Result<Vec<_>>>()?;

@@ -120,7 +120,8 @@ impl Options {
     /// # Errors
     /// `Invalid` if the text is not a size.
     pub fn memory(self, size: &str) -> Result<Self> {
-        let bytes = parse_bytes(size).map_err(|error| Error::block(error, "memory"))?;
+        let bytes = parse_bytes(size)
+            .map_err(|error| Error::block(error, "reading the size of the memory"))?;
         Ok(self.memory_bytes(bytes))
     }
 
@@ -422,10 +423,9 @@ impl Options {
 
 fn parse(member: &Path) -> Result<DeviceSpec> {
     match member.to_str() {
-        Some(text) => {
-            DeviceSpec::parse(text).map_err(|error| Error::block(error, "naming a store's member"))
-        }
-        // Specifiers are always UTF-8.
+        Some(text) => DeviceSpec::parse(text)
+            .map_err(|error| Error::block(error, "reading the name of a store's member")),
+        // No specifier has bytes outside of UTF-8.
         None => Ok(DeviceSpec::File(member.to_owned())),
     }
 }

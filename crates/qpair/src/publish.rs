@@ -20,8 +20,8 @@ use crate::json::snapshot;
 
 /// The interval at which the thread checks whether the store was closed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The time that a reader may take to read a line.
-const READER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a reader may take to read a line.
+const READER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the path of the socket that [`crate::Options::publish_beside`] uses for a store whose
 /// first member is this file or device. For a file, the socket is beside it; for a device in /dev,
@@ -87,7 +87,7 @@ fn make_way(path: &Path) -> Result<()> {
     if !there.file_type().is_socket() {
         return Err(Error::with_hint(
             ErrorKind::Exists,
-            format!("{} is there, and is no socket", path.display()),
+            format!("{} exists and is not a socket", path.display()),
             "publish the store at another path",
         ));
     }
@@ -123,11 +123,11 @@ struct Publisher {
 impl Publisher {
     fn run(mut self) {
         while self.observer.is_open() {
-            let patience = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
             let mut fds =
                 [&self.listener, &self.asked].map(|listener| PollFd::new(listener, PollFlags::IN));
-            // Whether the wait fails or not, accepting shows if there is a client.
-            let _ = poll(&mut fds, Some(&patience));
+            // However the wait ended: accepting says if there is no client.
+            let _ = poll(&mut fds, Some(&timeout));
             self.look();
             if let Ok((stream, _)) = self.listener.accept() {
                 // If a reader disconnects, only its own line is lost.
@@ -150,7 +150,7 @@ impl Publisher {
 
     fn tell(&self, mut stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(READER_PATIENCE))?;
+        stream.set_write_timeout(Some(READER_TIMEOUT))?;
         let (Ok(metrics), Ok(open)) = (self.observer.metrics(), self.observer.transactions())
         else {
             return Ok(());

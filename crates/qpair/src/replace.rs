@@ -97,10 +97,10 @@ fn beside(path: &Path) -> PathBuf {
 fn remove_incomplete(new: &Path) -> Result<()> {
     match holds_store(new) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed("looking at", new, &error)),
+        Err(error) => Err(failed("reading the state of", new, &error)),
         Ok(true) => Err(Error::with_hint(
             ErrorKind::Exists,
-            format!("{} holds a whole backup, which was to replace another one", new.display()),
+            format!("{} holds a whole backup that was meant to replace another one", new.display()),
             "rename it, or remove it, and make the backup again",
         )),
         Ok(false) => std::fs::remove_file(new).map_err(|error| failed("removing", new, &error)),
@@ -120,7 +120,7 @@ fn take_place(new: &Path, old: &Path) -> Result<()> {
         let directory = old.parent().unwrap_or(Path::new("/"));
         File::open(directory)?.sync_all()
     };
-    renamed().map_err(|error| failed("putting the new backup in the place of", old, &error))
+    renamed().map_err(|error| failed("renaming the new backup to", old, &error))
 }
 
 fn failed(doing: &str, path: &Path, error: &io::Error) -> Error {

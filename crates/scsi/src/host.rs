@@ -96,7 +96,8 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Unsupported` if there is no lamp; `NotFound` for a target that is not there; `Gone`.
     fn locate(&self, _target: u32, _shines: bool) -> Result<()> {
-        let context = format!("{}: its driver knows of no lamps", self.info().name);
+        let context =
+            format!("{} cannot light a lamp: its driver does not support that", self.info().name);
         Err(Error::new(ErrorKind::Unsupported, context).hint(NO_LAMP))
     }
 }

@@ -130,7 +130,7 @@ impl Bdevs {
     pub fn get(&self, name: &str) -> Result<&Bdev> {
         self.all
             .get(name)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no device is called {name}")))
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no device {name}")))
     }
 
     /// Returns the device of this name if nothing claims it.

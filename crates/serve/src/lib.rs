@@ -18,7 +18,7 @@ mod disk;
 mod memory;
 mod metrics;
 mod nvmf;
-mod patience;
+mod poll_time;
 mod queue;
 mod rpc;
 mod scsi;

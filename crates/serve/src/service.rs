@@ -42,7 +42,8 @@ impl Service {
         what: &str,
         serve: impl FnOnce(&Stop) + Send + 'static,
     ) -> Result<Self> {
-        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
+        let wake =
+            WakeEvent::new().map_err(|cause| Error::os(cause, "creating an event for a socket"))?;
         let stop = Arc::new(Stop { is_over: AtomicBool::new(false), wake });
         let its = stop.clone();
         let thread = std::thread::Builder::new()

@@ -128,7 +128,7 @@ impl Session {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let lost = |cause: io::Error| Error::os(cause, "the front end's socket");
+        let lost = |cause: io::Error| Error::os(cause, "reading from the front end's socket");
         loop {
             match self.incoming.poll(&self.stream).map_err(lost)? {
                 Received::Message(message) => self.take(message)?,
@@ -151,7 +151,7 @@ impl Session {
             return Ok(());
         }
         let Some(request) = Request::of(header.request) else {
-            return Err(wrong(format!("a request that is not known: {}", header.request)));
+            return Err(wrong(format!("request {} is unknown", header.request)));
         };
         debug!(name: "message", disk = &*self.name, ?request, "the front end says something");
         let answered = self.carry_out(request, message);
@@ -171,7 +171,7 @@ impl Session {
     }
 
     fn send(&self, header: Header, payload: &[u8], file: Option<OwnedFd>) -> Result<()> {
-        let lost = |cause: io::Error| Error::os(cause, "the front end's socket");
+        let lost = |cause: io::Error| Error::os(cause, "writing to the front end's socket");
         let bytes = header.reply(payload.len()).message(payload);
         let file = file.as_ref().map(AsFd::as_fd);
         let mut sent = 0;
@@ -198,14 +198,16 @@ impl Session {
     fn carry_out(&mut self, request: Request, message: Message<Header>) -> Result<Answer> {
         let Message { payload, mut fds, .. } = message;
         let payload = payload.as_slice();
-        let malformed = || wrong(format!("a payload of {request:?} that is none"));
+        let malformed = || wrong(format!("the payload of {request:?} is malformed"));
         let value = || parse_number(payload).ok_or_else(malformed);
         match request {
             Request::GetFeatures => Ok(Answer::Payload(number(self.offered()))),
             Request::SetFeatures => {
                 let features = value()?;
                 if features & !self.offered() != 0 {
-                    return Err(wrong(format!("features that were not offered: {features:#x}")));
+                    return Err(wrong(format!(
+                        "the front end set features that were not offered: {features:#x}"
+                    )));
                 }
                 self.change(|session| session.features = features)
             }
@@ -221,7 +223,9 @@ impl Session {
             Request::SetMemTable => {
                 let table = MemoryRegion::parse_table(payload).ok_or_else(malformed)?;
                 if table.len() != fds.len() {
-                    return Err(wrong("a table of memory with other descriptors than regions"));
+                    return Err(wrong(
+                        "the table of memory does not have a descriptor for each region",
+                    ));
                 }
                 let mut memory = GuestMemory::default();
                 for (region, file) in table.into_iter().zip(&fds) {
@@ -231,20 +235,23 @@ impl Session {
             }
             Request::AddMemReg => {
                 let RegionMessage(region) = RegionMessage::parse(payload).ok_or_else(malformed)?;
-                let file = fds.first().ok_or_else(|| wrong("memory without a descriptor"))?;
+                let file =
+                    fds.first().ok_or_else(|| wrong("the message has no descriptor of memory"))?;
                 let memory = add(&self.memory, region, file)?;
                 self.set_memory(memory)
             }
             Request::RemMemReg => {
                 let RegionMessage(region) = RegionMessage::parse(payload).ok_or_else(malformed)?;
                 let without = self.memory.without(region.guest, region.user, region.len_bytes);
-                let memory = without.ok_or_else(|| wrong("memory that is not there"))?;
+                let memory = without
+                    .ok_or_else(|| wrong("the front end removed memory that it had not added"))?;
                 self.set_memory(memory)
             }
             Request::SetVringNum => self.state(payload, |ring, number| {
                 let size = u16::try_from(number).ok().filter(|size| *size <= RING_SIZE_MAX);
                 let size = size.filter(|size| size.is_power_of_two());
-                ring.size = size.ok_or_else(|| wrong(format!("a ring of {number} entries")))?;
+                ring.size =
+                    size.ok_or_else(|| wrong(format!("a ring cannot have {number} entries")))?;
                 Ok(())
             }),
             Request::SetVringBase => self.state(payload, |ring, number| {
@@ -293,7 +300,8 @@ impl Session {
                 self.change_ring(ring, |ring| ring.error = error)
             }
             Request::SetBackendReqFd => {
-                let file = fds.pop().ok_or_else(|| wrong("a socket without a descriptor"))?;
+                let file =
+                    fds.pop().ok_or_else(|| wrong("the message has no descriptor of a socket"))?;
                 let stream = UnixStream::from(file);
                 *self.shared.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
                 Ok(Answer::Done)
@@ -310,7 +318,9 @@ impl Session {
             Request::SetConfig => {
                 let config = Config::parse(payload).ok_or_else(malformed)?;
                 if !self.device.set_config(config.offset, config.bytes) {
-                    return Err(wrong("a part of the configuration that cannot be written"));
+                    return Err(wrong(
+                        "the front end wrote a part of the configuration that is read-only",
+                    ));
                 }
                 Ok(Answer::Done)
             }
@@ -318,11 +328,13 @@ impl Session {
                 let asked = InflightDescription::parse(payload).ok_or_else(malformed)?;
                 let (queues, size) = (asked.queues, asked.queue_size);
                 if queues == 0 || queues > self.device.queues() || size > RING_SIZE_MAX {
-                    return Err(wrong(format!("a note of {queues} queues of {size} entries")));
+                    return Err(wrong(format!(
+                        "an in-flight buffer of {queues} queues with {size} entries is not possible"
+                    )));
                 }
                 let len_bytes = usize::from(queues) * inflight_bytes(size);
                 let (mapping, file) = Mapping::new_file(len_bytes)
-                    .map_err(|cause| Error::os(cause, "memory for what is under way"))?;
+                    .map_err(|cause| Error::os(cause, "allocating an in-flight buffer"))?;
                 let (len_bytes, file_offset_bytes) = (len_bytes as u64, 0);
                 let given = InflightDescription { len_bytes, file_offset_bytes, ..asked };
                 drop(mapping);
@@ -330,13 +342,14 @@ impl Session {
             }
             Request::SetInflightFd => {
                 let found = InflightDescription::parse(payload).ok_or_else(malformed)?;
-                let file = fds.pop().ok_or_else(|| wrong("a note without a descriptor"))?;
+                let file =
+                    fds.pop().ok_or_else(|| wrong("the in-flight buffer has no descriptor"))?;
                 let least = usize::from(found.queues) * inflight_bytes(found.queue_size);
                 let len = usize::try_from(found.len_bytes).ok().filter(|len| *len >= least);
-                let len = len.ok_or_else(|| wrong("a note that is too short"))?;
+                let len = len.ok_or_else(|| wrong("the in-flight buffer is too short"))?;
                 let offset = found.file_offset_bytes;
                 let mapping = Mapping::of_memory_file(file.as_fd(), offset, len, true)
-                    .map_err(|cause| Error::os(cause, "the note of what is under way"))?;
+                    .map_err(|cause| Error::os(cause, "mapping the in-flight buffer"))?;
                 self.change(|session| session.inflight = Some((mapping, found)))
             }
             Request::ResetDevice => {
@@ -353,13 +366,18 @@ impl Session {
 
     fn ring(&self, number: u32) -> Result<usize> {
         let ring = usize::try_from(number).ok().filter(|ring| *ring < self.rings.len());
-        ring.ok_or_else(|| wrong(format!("ring {number} of {}", self.rings.len())))
+        ring.ok_or_else(|| {
+            wrong(format!("ring {number} does not exist: there are {}", self.rings.len()))
+        })
     }
 
     fn ring_file(&self, payload: &[u8], file: Option<OwnedFd>) -> Result<(usize, Option<OwnedFd>)> {
-        let found = RingFile::parse(payload).ok_or_else(|| wrong("a descriptor for no ring"))?;
+        let found = RingFile::parse(payload)
+            .ok_or_else(|| wrong("the message does not say which ring the descriptor is for"))?;
         if found.has_file != file.is_some() {
-            return Err(wrong("a descriptor that is announced, or one that is not"));
+            return Err(wrong(
+                "the message announces a descriptor that did not come, or has one that it does not announce",
+            ));
         }
         Ok((self.ring(found.ring)?, file))
     }
@@ -369,7 +387,8 @@ impl Session {
         payload: &[u8],
         change: impl FnOnce(&mut Ring, u32) -> Result<()>,
     ) -> Result<Answer> {
-        let state = RingState::parse(payload).ok_or_else(|| wrong("a state of no ring"))?;
+        let state = RingState::parse(payload)
+            .ok_or_else(|| wrong("the message does not say which ring the state is for"))?;
         let number = self.ring(state.ring)?;
         self.stop(number);
         change(&mut self.rings[number], state.number)?;
@@ -426,7 +445,7 @@ impl Session {
         let inflight = match &self.inflight {
             Some((mapping, found)) if number < usize::from(found.queues) => {
                 if found.queue_size < ring.size {
-                    return Err(wrong("a note with fewer entries than the ring"));
+                    return Err(wrong("the in-flight buffer has fewer entries than the ring"));
                 }
                 Inflight::new(mapping.clone(), number as u16, found.queue_size)
             }
@@ -458,7 +477,7 @@ fn add(memory: &GuestMemory, region: MemoryRegion, file: &OwnedFd) -> Result<Gue
     let MemoryRegion { guest, len_bytes, user, file_offset_bytes } = region;
     let place = RegionPlace { guest, len_bytes, user, file_offset_bytes };
     memory.with(place, file.as_fd()).map_err(|cause| {
-        let context = format!("memory of {len_bytes} bytes at {guest:#x}");
+        let context = format!("mapping guest memory of {len_bytes} bytes at {guest:#x}");
         Error::os(cause, context)
             .hint("share the guest's memory: -object memory-backend-memfd,share=on")
     })

@@ -189,7 +189,7 @@ impl Target {
         let device = kind.device();
         if queues == 0 || device.queues() > QUEUES_MAX {
             let most = QUEUES_MAX - device.queues().saturating_sub(queues);
-            let context = format!("{name} with {queues} queues");
+            let context = format!("{name} cannot have {queues} queues");
             return Err(
                 Error::new(ErrorKind::Invalid, context).hint(format!("choose from 1 to {most}"))
             );
@@ -201,7 +201,8 @@ impl Target {
         }
         let listener = Listener::bind(path)?;
         let path = listener.path().to_owned();
-        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a socket"))?;
+        let wake =
+            WakeEvent::new().map_err(|cause| Error::os(cause, "creating an event for a socket"))?;
         let door = Arc::new(Door {
             stop: AtomicBool::new(false),
             wake,
@@ -216,7 +217,7 @@ impl Target {
                 let (workers, name) = (self.workers.clone(), Arc::from(name));
                 move || receive(&listener, &door, (&name, &device), &workers)
             })
-            .map_err(|cause| Error::thread(cause, "a socket"))?;
+            .map_err(|cause| Error::thread(cause, "creating a socket"))?;
         let name = name.to_owned();
         served.push(Served { name, kind, path, door, thread: Some(thread) });
         Ok(())
@@ -232,7 +233,7 @@ impl Target {
         match found {
             Some(Kind::Scsi(controller)) => Ok(controller),
             Some(Kind::Blk(_)) => {
-                Err(Error::new(ErrorKind::Invalid, format!("{name} is a disk, and no SCSI host")))
+                Err(Error::new(ErrorKind::Invalid, format!("{name} is a disk, not a SCSI host")))
             }
             None => Err(Error::new(ErrorKind::NotFound, format!("no SCSI host {name} is served"))),
         }
@@ -265,9 +266,8 @@ impl Target {
     pub fn remove(&self, name: &str, force: bool) -> Result<()> {
         let mut all = self.served();
         let at = all.iter().position(|served| served.name == name);
-        let at = at.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("no disk of the name {name} is served"))
-        })?;
+        let at =
+            at.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no disk {name} is served")))?;
         if !force && all[at].door.has_client() {
             let context = format!("Device or resource busy: a front end has {name}");
             return Err(

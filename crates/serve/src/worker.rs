@@ -16,7 +16,7 @@ use qpair_block::{Error, ErrorKind, Result, WakeEvent};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::patience::Patience;
+use crate::poll_time::PollTime;
 use crate::unit::{Start, Stopped, Unit};
 
 /// The number of rounds between two checks for kicks while other queues are busy.
@@ -99,7 +99,7 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || Turner::new(its, set, poll).run())
-            .map_err(|cause| Error::thread(cause, "a worker"))?;
+            .map_err(|cause| Error::thread(cause, "starting a worker"))?;
         Ok(Self { mailbox, thread: Some(thread) })
     }
 
@@ -150,10 +150,10 @@ struct Served {
     busy_at: Instant,
     /// The time at which the queue last went idle.
     idle_at: Instant,
-    patience: Patience,
+    poll_time: PollTime,
     /// Whether a descriptor signals completions. Without one the queue stays busy while requests
     /// are under way.
-    is_told: bool,
+    has_completion_fd: bool,
 }
 
 /// The state of the worker's thread.
@@ -219,9 +219,9 @@ impl Turner {
                 continue;
             }
             let now = *now.get_or_insert_with(Instant::now);
-            let is_watched = !served.is_told && served.queue.is_busy();
+            let is_watched = !served.has_completion_fd && served.queue.is_busy();
             let quiet = now.saturating_duration_since(served.busy_at);
-            if self.poll || is_watched || quiet < served.patience.time() {
+            if self.poll || is_watched || quiet < served.poll_time.time() {
                 continue;
             }
             if served.queue.listen() {
@@ -301,7 +301,7 @@ impl Turner {
             served.queue.count_kick();
         }
         served.busy_at = Instant::now();
-        served.patience.learn(served.busy_at.saturating_duration_since(served.idle_at));
+        served.poll_time.learn(served.busy_at.saturating_duration_since(served.idle_at));
         served.queue.be_quiet();
         self.busy.push(served);
     }
@@ -340,20 +340,28 @@ impl Turner {
 
     fn add(&mut self, id: QueueId, start: Start) -> Result<()> {
         let mut queue = start()?;
-        let failed = |errno: rustix::io::Errno| Error::os(errno.into(), "epoll_ctl of a queue");
+        let failed =
+            |errno: rustix::io::Errno| Error::os(errno.into(), "adding a queue to an epoll set");
         if let Some(kick) = queue.kick_fd() {
             let flags = EventFlags::IN | EventFlags::ET;
             epoll::add(&self.set, kick, EventData::new_u64(id.0 << 1 | 1), flags)
                 .map_err(failed)?;
         }
         let completion = queue.completion_fd()?;
-        let is_told = completion.is_some();
+        let has_completion_fd = completion.is_some();
         if let Some(completion) = completion {
             epoll::add(&self.set, completion, EventData::new_u64(id.0 << 1), EventFlags::IN)
                 .map_err(failed)?;
         }
-        let (now, patience) = (Instant::now(), Patience::new());
-        self.busy.push(Served { id, queue, busy_at: now, idle_at: now, patience, is_told });
+        let (now, poll_time) = (Instant::now(), PollTime::new());
+        self.busy.push(Served {
+            id,
+            queue,
+            busy_at: now,
+            idle_at: now,
+            poll_time,
+            has_completion_fd,
+        });
         Ok(())
     }
 

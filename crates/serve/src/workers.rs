@@ -46,7 +46,7 @@ pub(crate) struct Workers {
 impl Workers {
     pub(crate) fn start(count: usize, poll: bool) -> Result<Self> {
         if count == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a target without workers"));
+            return Err(Error::new(ErrorKind::Invalid, "a target needs at least one worker"));
         }
         let start = |number: usize| {
             let worker = Worker::start(&format!("qpair-target-{number}"), poll)?;
@@ -67,12 +67,10 @@ impl Workers {
     /// The error of `start`.
     pub(crate) fn add(&self, start: Start) -> Result<Placed> {
         let load = |(_, one): &(usize, &One)| one.queues.load(Ordering::Relaxed);
-        let (worker, one) = self
-            .all
-            .iter()
-            .enumerate()
-            .min_by_key(load)
-            .ok_or_else(|| Error::new(ErrorKind::Invalid, "a target without workers"))?;
+        let (worker, one) =
+            self.all.iter().enumerate().min_by_key(load).ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, "a target needs at least one worker")
+            })?;
         let id = QueueId(self.next_id.fetch_add(1, Ordering::Relaxed));
         one.worker.add(id, start)?;
         one.queues.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +91,7 @@ impl Workers {
     /// `Invalid` for a processor that does not exist, or that this process may not use.
     pub(crate) fn pin(&self, cpus: &[usize]) -> Result<()> {
         for (number, (one, cpu)) in self.all.iter().zip(cpus.iter().cycle()).enumerate() {
-            let context = format!("worker {number} on processor {cpu}");
+            let context = format!("binding worker {number} to processor {cpu}");
             let wrong = || {
                 Error::new(ErrorKind::Invalid, context.clone())
                     .hint("name only processors that this process may use: nproc, taskset -p")

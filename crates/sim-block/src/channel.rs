@@ -20,8 +20,7 @@ pub(super) struct SimChannel {
     port: usize,
     free_running: bool,
     depth: u32,
-    /// The requests that were not handed over yet. Flushes have the mark of the writes that they
-    /// cover.
+    /// Requests that were not submitted yet; flushes with the mark of the writes that they cover.
     staged: Vec<(Request, u64)>,
     wake: Option<Arc<WakeEvent>>,
     system_calls: u64,

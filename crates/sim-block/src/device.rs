@@ -102,7 +102,8 @@ impl SimDevice {
             || content.is_empty()
             || !content.len().is_multiple_of(block)
         {
-            let context = format!("{name} of {} bytes, in blocks of {block}", content.len());
+            let context =
+                format!("{name} cannot have {} bytes in blocks of {block}", content.len());
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         let info = DeviceInfo {

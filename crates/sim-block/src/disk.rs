@@ -1,6 +1,6 @@
 //! A simulated disk at work: the requests in flight, in the order in which they end.
 //!
-//! - The time at which a request ends is drawn when it is handed over. Its effect happens at that
+//! - The time at which a request ends is drawn when it is submitted. Its effect happens at that
 //!   time, once a channel looks at the disk.
 //! - After a power cut nothing changes any more, and every request ends with an error.
 
@@ -266,7 +266,7 @@ impl Disk {
             .map(|((due_ns, _), _)| *due_ns)
     }
 
-    /// Returns the number of requests handed over and not yet taken back.
+    /// Returns the number of requests submitted and not yet completed.
     pub(super) fn in_flight(&self, channel: usize) -> u32 {
         self.ports[channel].under_way + self.ports[channel].ended.len() as u32
     }

@@ -119,7 +119,7 @@ impl<H: MessageHeader> Incoming<H> {
         let (header, payload_bytes) = H::read(&self.head[..H::BYTES])?;
         if payload_bytes > self.payload_bytes_max {
             let (bytes, most) = (payload_bytes + H::BYTES, self.payload_bytes_max + H::BYTES);
-            let what = format!("a message of {bytes} bytes, and {most} are the most");
+            let what = format!("a message has {bytes} bytes, but at most {most} are allowed");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         self.payload.clear();

@@ -89,19 +89,21 @@ fn remove_stale(path: &Path) -> Result<()> {
     let shown = path.display();
     let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type());
     if !kind.is_ok_and(|kind| kind.is_socket()) {
-        return Err(Error::new(ErrorKind::Exists, format!("{shown} exists, and is no socket"))
+        return Err(Error::new(ErrorKind::Exists, format!("{shown} exists and is not a socket"))
             .hint("choose another path for the socket"));
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(Error::new(ErrorKind::Busy, format!("somebody serves at {shown} already"))
-            .hint("end that one, or choose another path")),
+        Ok(_) => {
+            Err(Error::new(ErrorKind::Busy, format!("another process serves at {shown} already"))
+                .hint("end that one, or choose another path"))
+        }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path).map_err(|cause| {
-                Error::os(cause, format!("{shown}: removing a socket that nobody listens at"))
+                Error::os(cause, format!("{shown}: removing a socket that no process listens at"))
             })
         }
         Err(error) => {
-            Err(Error::os(error, format!("{shown}: seeing whether somebody serves there")))
+            Err(Error::os(error, format!("{shown}: checking whether another process serves there")))
         }
     }
 }

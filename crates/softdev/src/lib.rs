@@ -16,7 +16,6 @@ pub mod flash;
 pub mod hba;
 pub mod medium;
 pub mod nvme;
-mod pairs;
 mod platter;
 mod scsi;
 pub mod virtio;

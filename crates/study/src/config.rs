@@ -8,7 +8,7 @@ use std::fmt;
 use qpair_block::{DeviceSpec, SharedWay};
 use serde::{Deserialize, Serialize};
 
-use crate::store::StoreUse;
+use crate::store::{StoreUse, StoreWork};
 
 /// The assignment of several devices to threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -242,6 +242,24 @@ impl Config {
     #[must_use]
     pub fn writes(&self) -> bool {
         self.read_percent < 100
+    }
+}
+
+impl StoreUse {
+    /// Returns a point of this store: an interface, and `workers` workers with a core each.
+    #[must_use]
+    pub fn on(self, interface: &str, workers: u32) -> Config {
+        let tasks = match self.work {
+            StoreWork::Lookup => 128,
+            StoreWork::Tpcc => 32,
+        };
+        Config {
+            store: Some(self),
+            ..Config::new(interface, workers)
+                .threads(workers)
+                .depth(tasks)
+                .block_bytes(self.page_bytes)
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Comparison of two studies: of their common points and of their verdicts.
 
+use qpair_plots::Interval;
 use serde::Serialize;
 
-use crate::finding::Verdict;
 use crate::measure::{Metric, digits};
+use crate::outcome::Outcome;
 use crate::report::StudyReport;
-use crate::statistics::{Interval, Outcome};
+use crate::verdict::Verdict;
 
 /// The differences between two studies.
 #[derive(Clone, Debug, PartialEq, Serialize)]

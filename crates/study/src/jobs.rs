@@ -111,22 +111,11 @@ fn processors(config: &Config, lab: &Lab, thread: usize) -> (Vec<usize>, Option<
 mod tests {
     use super::*;
     use crate::config::Channels;
-    use crate::lab::{Device, Effort};
 
     const LENGTH: Length = Length { ramp_s: 0.1, run_s: 0.5 };
 
     fn lab(cpus: usize, devices: usize) -> Lab {
-        Lab {
-            cpus: (4..4 + cpus).collect(),
-            drivers: qpair_drivers::Drivers::new(),
-            devices: (0..devices)
-                .map(|n| Device::of(&format!("ram:size={}MiB", n + 1), true, false).unwrap())
-                .collect(),
-            interfaces: Vec::new(),
-            effort: Effort::Usual,
-            stores: false,
-            mix: crate::config::Mix::default(),
-        }
+        Lab { cpus: (4..4 + cpus).collect(), ..crate::synthetic::lab(cpus, devices, &[]) }
     }
 
     #[test]

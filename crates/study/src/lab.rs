@@ -72,7 +72,7 @@ pub(crate) const SYNC: &str = "posix:threads=0";
 pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
 
 /// An interface, and whether it can be used on the devices of the study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceReport {
     /// The name, as in [`Candidate::name`]. For a device that the kernel does not serve, the kind
     /// of the device.
@@ -121,8 +121,9 @@ impl Device {
     pub fn of(text: &str, may_write: bool, own: bool) -> Result<Self> {
         let spec = DeviceSpec::parse(text)?;
         let look = |path: &std::path::Path| {
-            qpair_machine::Device::read(path)
-                .map_err(|error| Error::os(error, format!("looking at {}", path.display())))
+            qpair_machine::Device::read(path).map_err(|error| {
+                Error::os(error, format!("reading the state of {}", path.display()))
+            })
         };
         let below = spec.paths().into_iter().map(look).collect::<Result<Vec<_>>>()?;
         let mut about: Vec<String> = below.iter().map(qpair_machine::Device::one_line).collect();
@@ -205,9 +206,7 @@ impl Device {
             return vec![InterfaceReport {
                 name: name.to_owned(),
                 about: "a device that is not behind the kernel".to_owned(),
-                ran_as: None,
-                unavailable: None,
-                way_out: None,
+                ..InterfaceReport::default()
             }];
         };
         let report = |trial: qpair_machine::Trial| {
@@ -269,7 +268,9 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
     all
 }
 
-fn is_kernel_s(name: &str) -> bool {
+/// Whether an interface is a kernel interface, with any options.
+pub(crate) fn is_kernel_s(interface: &str) -> bool {
+    let name = interface.split(':').next().unwrap_or_default();
     INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 
@@ -407,7 +408,7 @@ pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
 /// The errors of the kernel.
 pub fn cpus() -> Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| Error::os(error.into(), "asking which processors may be used"))?;
+        .map_err(|error| Error::os(error.into(), "reading which processors may be used"))?;
     let cpus: Vec<usize> =
         (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
     if cpus.is_empty() {

@@ -7,35 +7,17 @@
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::{Drivers, Loan, Named};
+use qpair_workload::Watcher;
 
 use crate::config::Config;
-use crate::lab::{BARE_CALL, Lab, SOFT_DRIVE, USER_SPACE, interfaces};
+use crate::lab::{Lab, USER_SPACE, interfaces};
+use crate::options::Options;
 use crate::report::StudyReport;
-use crate::run::{Options, Watcher, run_on};
-use crate::store::StoreRunner;
+use crate::run::{StoreRunner, run_on};
+use crate::session::Driver;
 
 /// The kernel's VFIO driver, through which this program drives an NVMe drive.
 const VFIO: &str = "vfio-pci";
-
-/// The driver that the devices are bound to while a point runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driver {
-    Kernel,
-    Own,
-}
-
-impl Driver {
-    /// Returns the driver that a point needs; `None` if it uses none of the devices.
-    pub(crate) fn of(config: &Config) -> Option<Self> {
-        match config.interface.as_str() {
-            BARE_CALL => None,
-            _ if config.store.is_some() => None,
-            soft if soft.starts_with(SOFT_DRIVE) => None,
-            USER_SPACE => Some(Self::Own),
-            _ => Some(Self::Kernel),
-        }
-    }
-}
 
 /// The drives of a study, all of which are on loan.
 #[derive(Debug)]
@@ -59,7 +41,7 @@ impl Lent {
             // Before it is taken: this program's driver has to know it.
             named.own_name()?;
             if lent.drives.iter().any(|(known, _)| known.address == named.address) {
-                let context = format!("{}: it is named twice", named.address);
+                let context = format!("{} is named twice", named.address);
                 return Err(Error::new(ErrorKind::Invalid, context));
             }
             let loan = Loan::begin(named.address)?;
@@ -101,7 +83,7 @@ impl Lent {
                 Ok(report)
             }
             (Err(first), Err(error)) => {
-                let context = format!("{first}; and then a drive could not be given back");
+                let context = format!("{first}; then a drive could not be given back");
                 Err(Error::new(error.kind(), context).caused_by(error))
             }
             (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),

@@ -1,6 +1,6 @@
 //! The papers' experiments on this machine.
 //!
-//! - [`EXPERIMENTS`]: the experiments, each of which repeats one figure. An experiment plans
+//! - [`experiments`]: the experiments, each of which repeats one figure. An experiment plans
 //!   [`Config`]s; a configuration that several experiments show is run once.
 //! - [`Lent`]: NVMe drives that are rebound to this program's driver and back while a study runs.
 //! - [`run`]: runs the configurations, interleaved and repeated. It returns a [`StudyReport`],
@@ -9,8 +9,8 @@
 //!   a threshold.
 //! - [`advise`]: recommends an interface from a study, and says what would change the answer.
 //! - [`diff`]: compares two studies.
-//! - [`to_html`]: the report for people: one file that contains its plots and loads no other.
-//!   [`page`] and [`charts`] make such files of other figures.
+//! - [`to_html`], [`to_text`]: the report for people, which starts with the answer. The page is one
+//!   file that contains its plots and loads no other.
 //!
 //! The papers' numbers are shown beside the measured ones. They are used in tests only as the
 //! threshold that is stated with each test.
@@ -19,38 +19,54 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod cliff;
 mod config;
 mod diff;
 mod experiment;
 mod finding;
 mod html;
 mod jobs;
+mod judge;
 mod lab;
 mod lent;
 mod measure;
+mod options;
+mod outcome;
 mod own_file;
+mod papers;
 mod report;
 mod run;
-mod statistics;
+mod session;
 mod store;
+mod stored;
 #[cfg(test)]
 mod synthetic;
+mod tally;
+mod text;
+mod verdict;
+mod view;
 
-pub use advice::{Advice, Choice, Question, advise};
+pub use advice::{Advice, Answer, Choice, Question, advise, answer};
 pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
-pub use experiment::{EXPERIMENTS, Experiment, Group, Plan, Scale, Series, Shown, find};
-pub use finding::{Evidence, Finding, Need, Row, Verdict, catalogue, judge};
-pub use html::{Chart, Curve, charts, escape, number, page, to_html};
+pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};
+pub use finding::{Finding, Need, Row};
+pub use html::to_html;
 pub use jobs::Length;
+pub use judge::judge;
 pub use lab::{
     Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,
     USER_SPACE, cpus, interfaces,
 };
 pub use lent::Lent;
 pub use measure::{Measure, Metric, QUANTILES};
+pub use options::Options;
+pub use outcome::{Outcome, Threshold};
 pub use own_file::OwnFile;
+pub use papers::{catalogue, experiments, find};
+pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
-pub use run::{Options, Watcher, run};
-pub use statistics::{Interval, Outcome, Threshold, median};
-pub use store::{StoreFigures, StoreRunner, StoreUse, StoreWork};
+pub use run::{StoreRunner, run};
+pub use store::{StoreFigures, StoreUse, StoreWork};
+pub use text::to_text;
+pub use verdict::{Evidence, Verdict};

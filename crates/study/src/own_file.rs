@@ -22,12 +22,13 @@ impl OwnFile {
     /// stopped it. The file is removed after an error.
     pub fn make(folder: &Path, size_bytes: u64, observer: &dyn Observer) -> Result<Self> {
         let place = folder.display();
-        let there = rustix::fs::statvfs(folder)
-            .map_err(|error| Error::os(error.into(), format!("looking for space in {place}")))?;
+        let there = rustix::fs::statvfs(folder).map_err(|error| {
+            Error::os(error.into(), format!("reading the free space of {place}"))
+        })?;
         let free_bytes = there.f_bavail * there.f_frsize;
         if free_bytes / 2 < size_bytes {
             let context = format!(
-                "a file of {} in {place}, where {} MiB are free",
+                "a file of {} does not fit {place}, where {} MiB are free",
                 format_bytes(size_bytes),
                 free_bytes >> 20
             );

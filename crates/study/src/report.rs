@@ -1,23 +1,22 @@
 //! The stored results of a study. Reports are drawn and verdicts are made from these results alone.
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_plots::{Confidence, Interval, median};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::experiment::Plan;
-use crate::finding::Verdict;
 use crate::lab::{Device, Effort, InterfaceReport};
 use crate::measure::{Measure, Metric, digits};
-use crate::statistics::{Confidence, Interval, median};
+use crate::verdict::Verdict;
 
 /// The name of the format, which every file states.
-const FORMAT: &str = "qpair-study";
+pub(crate) const FORMAT: &str = "qpair-study";
 /// The version of the format. Studies of version 1 submitted up to 32 requests a call, and compared
 /// all points of a round, however far apart in time.
-const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 
 /// The results of a study.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StudyReport {
     /// The name of the format: `qpair-study`.
     pub format: String,
@@ -78,7 +77,7 @@ pub struct Resolution {
 }
 
 /// The settings of a study.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The effort of the study.
     pub effort: Effort,
@@ -180,60 +179,9 @@ impl StudyReport {
             format: FORMAT.to_owned(),
             version: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
-            begun_s: 0,
-            took_s: 0.0,
             settings,
-            machine: qpair_machine::Machine::default(),
-            cores: 0,
-            devices: Vec::new(),
-            interfaces: Vec::new(),
-            notes: Vec::new(),
-            verdicts: Vec::new(),
-            experiments: Vec::new(),
-            points: Vec::new(),
-            twins: Vec::new(),
+            ..Self::default()
         }
-    }
-
-    /// Reads a stored study and derives its verdicts again. A study of an older version keeps its
-    /// verdicts, because it was run by other rules.
-    ///
-    /// # Errors
-    /// `Invalid` if the text is not a study, or has a version that this program does not know.
-    pub fn from_json(text: &str) -> Result<Self> {
-        let invalid = |why: String| {
-            Error::new(ErrorKind::Invalid, format!("not a stored study: {why}"))
-                .hint("qpair study writes one beside its report")
-        };
-        let value: serde_json::Value =
-            serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
-        if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT) {
-            return Err(invalid(format!("no \"format\": \"{FORMAT}\" in it")));
-        }
-        let version = value.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        if !(1..=u64::from(VERSION)).contains(&version) {
-            return Err(invalid(format!("version {version}; this program reads up to {VERSION}")));
-        }
-        let mut report: Self =
-            serde_json::from_value(value).map_err(|error| invalid(error.to_string()))?;
-        if report.version == VERSION {
-            report.judge();
-        }
-        Ok(report)
-    }
-
-    /// Serializes the study as JSON.
-    ///
-    /// # Errors
-    /// `Invalid` if a number is not finite; that would be a bug.
-    pub fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self)
-            .map_err(|error| Error::new(ErrorKind::Invalid, "writing JSON").caused_by(error))
-    }
-
-    /// Derives the verdicts from the points.
-    pub fn judge(&mut self) {
-        self.verdicts = crate::finding::judge(self);
     }
 
     /// Returns the point of a configuration.

@@ -1,14 +1,11 @@
 //! Points of a storage engine: they measure a workload of a store and not of a device.
 //!
-//! This crate has no engine. A caller that has one provides a [`StoreRunner`].
+//! This crate has no engine. A caller that has one provides a [`crate::StoreRunner`].
 
 use std::fmt;
 
-use qpair_block::{Result, format_bytes};
+use qpair_block::format_bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::config::Config;
-use crate::measure::Measure;
 
 /// The workload of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,8 +17,8 @@ pub enum StoreWork {
     Tpcc,
 }
 
-/// A store and its workload. [`Config::threads`] is the number of workers, [`Config::depth`] the
-/// number of tasks of each worker.
+/// A store and its workload. [`crate::Config::threads`] is the number of workers,
+/// [`crate::Config::depth`] the number of tasks of each worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StoreUse {
     /// The workload.
@@ -49,22 +46,6 @@ impl StoreUse {
             data_percent: 1000,
             rate_percent: None,
             parents_from_root: false,
-        }
-    }
-
-    /// Returns a point of this store: an interface, and `workers` workers with a core each.
-    #[must_use]
-    pub fn on(self, interface: &str, workers: u32) -> Config {
-        let tasks = match self.work {
-            StoreWork::Lookup => 128,
-            StoreWork::Tpcc => 32,
-        };
-        Config {
-            store: Some(self),
-            ..Config::new(interface, workers)
-                .threads(workers)
-                .depth(tasks)
-                .block_bytes(self.page_bytes)
         }
     }
 }
@@ -104,14 +85,4 @@ pub struct StoreFigures {
     pub device_read_us: f64,
     /// The share of the workers' working time that was spent on eviction.
     pub eviction_share: f64,
-}
-
-/// Runs the points of a store.
-pub trait StoreRunner {
-    /// Runs a point that has a [`Config::store`] for `run_s` seconds, after `ramp_s` seconds that
-    /// do not count.
-    ///
-    /// # Errors
-    /// The errors of the store.
-    fn run(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> Result<Measure>;
 }

@@ -1,11 +1,15 @@
 //! Studies with made-up results, for tests.
 
+use qpair_workload::Watcher;
+
 use crate::config::{Config, Mix};
-use crate::experiment::{EXPERIMENTS, Experiment};
+use crate::experiment::Experiment;
 use crate::lab::{Device, Effort, InterfaceReport, Lab};
 use crate::measure::{Measure, QUANTILES, digits};
+use crate::options::Options;
+use crate::papers::experiments;
 use crate::report::StudyReport;
-use crate::run::{Options, Watcher, run_with};
+use crate::session::run_with;
 use crate::store::StoreFigures;
 
 /// Returns a lab with this number of cores and devices, and these interfaces.
@@ -18,13 +22,7 @@ pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
             .collect(),
         interfaces: interfaces
             .iter()
-            .map(|name| InterfaceReport {
-                name: (*name).to_owned(),
-                about: String::new(),
-                ran_as: None,
-                unavailable: None,
-                way_out: None,
-            })
+            .map(|name| InterfaceReport { name: (*name).to_owned(), ..InterfaceReport::default() })
             .collect(),
         effort: Effort::Usual,
         stores: true,
@@ -32,7 +30,7 @@ pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
     }
 }
 
-struct Silent;
+pub(crate) struct Silent;
 
 impl Watcher for Silent {
     fn at(&self, _: u64, _: u64, _: &str) {}
@@ -46,7 +44,7 @@ pub(crate) fn study(
     interfaces: &[&str],
     measure: impl Fn(&Config, u32) -> Option<Measure>,
 ) -> StudyReport {
-    study_of(EXPERIMENTS.iter().collect(), cores, devices, interfaces, measure)
+    study_of(experiments().collect(), cores, devices, interfaces, measure)
 }
 
 /// Returns a study of some experiments.
@@ -57,18 +55,7 @@ pub(crate) fn study_of(
     interfaces: &[&str],
     measure: impl Fn(&Config, u32) -> Option<Measure>,
 ) -> StudyReport {
-    let options = Options {
-        experiments,
-        repeat: Some(5),
-        budget_s: None,
-        seconds_per_point: Some(0.1),
-        seed: 1,
-    };
-    let lab = lab(cores, devices, interfaces);
-    run_with(&lab, &options, options.settings(lab.effort), &Silent, |config, round| {
-        Some(measure(config, round).ok_or_else(|| "failed".to_owned()))
-    })
-    .unwrap()
+    study_in(&lab(cores, devices, interfaces), experiments, measure)
 }
 
 /// Returns a study of Figure 2 of S1 with other requests, on two cores.
@@ -77,15 +64,19 @@ pub(crate) fn study_of_mix(
     interfaces: &[&str],
     measure: impl Fn(&Config, u32) -> Option<Measure>,
 ) -> StudyReport {
-    let options = Options {
-        experiments: vec![crate::find("s1-fig2").unwrap()],
-        repeat: Some(5),
-        budget_s: None,
-        seconds_per_point: Some(0.1),
-        seed: 1,
-    };
     let lab = Lab { mix, ..lab(2, 1, interfaces) };
-    run_with(&lab, &options, options.settings(lab.effort), &Silent, |config, round| {
+    study_in(&lab, vec![crate::find("s1-fig2").unwrap()], measure)
+}
+
+fn study_in(
+    lab: &Lab,
+    experiments: Vec<&'static Experiment>,
+    measure: impl Fn(&Config, u32) -> Option<Measure>,
+) -> StudyReport {
+    let seconds_per_point = Some(0.1);
+    let options =
+        Options { experiments, repeat: Some(5), budget_s: None, seconds_per_point, seed: 1 };
+    run_with(lab, &options, &Silent, |config, round| {
         Some(measure(config, round).ok_or_else(|| "failed".to_owned()))
     })
     .unwrap()

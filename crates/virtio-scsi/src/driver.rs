@@ -32,11 +32,11 @@ pub(crate) fn check_ids(function: &dyn PciFunction) -> Result<()> {
     match ids(function)? {
         (VENDOR, PCI_DEVICE) => Ok(()),
         ids @ (VENDOR, PCI_DEVICE_TRANSITIONAL) => {
-            let what = "a transitional virtio-scsi device, which is not driven";
+            let what = "a transitional virtio-scsi device, which this driver does not drive";
             Err(unsupported(what, ids).hint("give it to the machine with disable-legacy=on (QEMU)"))
         }
         (0xFFFF, 0xFFFF) => Err(crate::transport::gone(function.name())),
-        ids => Err(unsupported("no virtio-scsi device", ids)),
+        ids => Err(unsupported("not a virtio-scsi device", ids)),
     }
 }
 

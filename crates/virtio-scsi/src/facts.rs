@@ -48,7 +48,7 @@ impl Facts {
     ) -> Result<Self> {
         let features = transport.negotiate(WANTED, NEEDED, |missing| missing_of(name, missing))?;
         let config = transport.config()?;
-        let wrong = |what: String| {
+        let unsupported = |what: String| {
             Error::new(ErrorKind::Unsupported, format!("{name}: {what} is not supported"))
         };
         if config.sense_bytes as usize != scsi::SENSE_BYTES
@@ -56,15 +56,15 @@ impl Facts {
             || config.event_bytes as usize > EVENT_BYTES
         {
             let Config { sense_bytes, cdb_bytes, event_bytes, .. } = config;
-            return Err(wrong(format!(
-                "sense data of {sense_bytes} bytes, CDBs of {cdb_bytes}, events of {event_bytes}"
+            return Err(unsupported(format!(
+                "a host with sense data of {sense_bytes} bytes, CDBs of {cdb_bytes} and events of {event_bytes}"
             )));
         }
         let there = transport.queues()?.saturating_sub(REQUEST_QUEUE);
         let said = u16::try_from(config.queues).unwrap_or(u16::MAX);
         let queues = there.min(said).min(options.queues);
         if queues == 0 {
-            return Err(wrong("a host without a request queue".to_owned()));
+            return Err(unsupported("a host without a request queue".to_owned()));
         }
         let control = transport.layout(CONTROL_QUEUE, CONTROL_ENTRIES_MAX)?;
         let mut requests = transport.layout(REQUEST_QUEUE, REQUEST_ENTRIES_MAX)?;
@@ -73,7 +73,7 @@ impl Facts {
             requests = if other.size() < requests.size() { other } else { requests };
         }
         if requests.size() <= DESCRIPTORS || control.size() < 2 {
-            return Err(wrong(format!("a queue of {} entries", requests.size())));
+            return Err(unsupported(format!("a queue of {} entries", requests.size())));
         }
         let transfer = config.sectors_max.saturating_mul(SECTOR_BYTES);
         Ok(Self {

@@ -152,7 +152,7 @@ impl Inner {
         let status = STATUS_ACKNOWLEDGE | STATUS_DRIVER | STATUS_FEATURES_OK | STATUS_DRIVER_OK;
         transport.set_status(status)?;
         if transport.status()? & STATUS_NEEDS_RESET != 0 {
-            let context = format!("{}: it does not take its queues", self.name());
+            let context = format!("{} does not accept its queues", self.name());
             return Err(Error::new(ErrorKind::Io, context));
         }
         self.lives().begin(life, requests);
@@ -270,7 +270,7 @@ impl Inner {
                 self.set_state(life, Phase::Quiet);
                 let facts = Facts::ask(&self.transport, self.name(), &self.options)?;
                 if facts != self.facts {
-                    let context = format!("{}: another device after a reset", self.name());
+                    let context = format!("{} is another device after a reset", self.name());
                     return Err(Error::new(ErrorKind::Io, context));
                 }
                 Ok((life, self.begin_life(life)?))
@@ -354,13 +354,13 @@ impl Host for VirtioScsi {
 
     fn open_queue(&self, unit: Unit, options: &QueueOptions<'_>) -> Result<Box<dyn HostQueue>> {
         if options.sleeps {
-            let context = format!("{}: its driver looks for answers itself", self.0.name());
+            let context = format!("{} has no interrupts: its driver polls", self.0.name());
             return Err(Error::new(ErrorKind::Unsupported, context).hint("give wait=poll"));
         }
         let unit_number = unit.lun.number();
         let is_target = unit.target < u32::from(self.0.facts.targets);
         let (Some(number), true) = (unit_number, is_target) else {
-            let context = format!("{}: there is no unit {unit:?}", self.0.name());
+            let context = format!("{} has no unit {unit:?}", self.0.name());
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         Ok(Box::new(ScsiQueue::open(&self.0, unit.target as u8, number, options)?))

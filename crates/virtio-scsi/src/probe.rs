@@ -27,7 +27,7 @@ pub(crate) fn targets(inner: &Arc<Inner>) -> Result<BTreeSet<u32>> {
     let depth = DEPTH.min(inner.facts.depth_max().into());
     let shared = inner.maps.needs_shared_memory();
     let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
-    let context = || format!("{}: memory for a scan", inner.name());
+    let context = || format!("{}: allocating memory for a scan", inner.name());
     let arena = Arena::new(DEPTH as usize * STRIDE, 1, options)
         .map_err(|cause| Error::os(cause, context()))?;
     let mut buffer = arena.lease().ok_or_else(|| Error::new(ErrorKind::Limit, context()))?;
@@ -77,7 +77,7 @@ pub(crate) fn targets(inner: &Arc<Inner>) -> Result<BTreeSet<u32>> {
         }
         if start.elapsed() >= timeout {
             let ms = timeout.as_millis();
-            let context = format!("{}: a scan: no answer in {ms} ms", inner.name());
+            let context = format!("{}: a scan got no answer within {ms} ms", inner.name());
             return Err(Error::new(ErrorKind::Io, context));
         }
     }

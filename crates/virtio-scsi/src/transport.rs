@@ -45,9 +45,9 @@ impl Transport {
                 it.kind == kind && u64::from(it.len) >= len_min && end <= function.bar_bytes(it.bar)
             })
             .ok_or_else(|| {
-                let context = format!("{}: no BAR has its {what}", function.name());
+                let context = format!("{} has no BAR with its {what}", function.name());
                 Error::new(ErrorKind::Unsupported, context)
-                    .hint("this driver speaks virtio 1 over PCI alone")
+                    .hint("this driver speaks only virtio 1 over PCI")
             })
         };
         let common = find(KIND_COMMON, common::BYTES, "common configuration")?;
@@ -93,8 +93,11 @@ impl Transport {
         let start = Instant::now();
         while self.status()? != 0 {
             if start.elapsed() >= timeout {
-                let context =
-                    format!("{}: a reset: not over in {} ms", self.name(), timeout.as_millis());
+                let context = format!(
+                    "{}: a reset did not end within {} ms",
+                    self.name(),
+                    timeout.as_millis()
+                );
                 return Err(Error::new(ErrorKind::Io, context));
             }
             std::thread::sleep(NAP);
@@ -130,7 +133,7 @@ impl Transport {
         }
         self.set_status(seen | STATUS_FEATURES_OK)?;
         if self.status()? & STATUS_FEATURES_OK == 0 {
-            let context = format!("{}: it does not take the features {taken:#x}", self.name());
+            let context = format!("{} does not accept the features {taken:#x}", self.name());
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         Ok(taken)
@@ -149,7 +152,7 @@ impl Transport {
                 return Ok(Config::decode(&bytes));
             }
         }
-        let context = format!("{}: its configuration does not come to rest", self.name());
+        let context = format!("{}: its configuration keeps changing", self.name());
         Err(Error::new(ErrorKind::Io, context))
     }
 
@@ -168,7 +171,7 @@ impl Transport {
         let most = self.read_u16(common::QUEUE_SIZE)?.min(most);
         let size = most.checked_ilog2().map(|log| 1 << log);
         size.and_then(Layout::new).ok_or_else(|| {
-            let context = format!("{}: there is no queue {queue}", self.name());
+            let context = format!("{} has no queue {queue}", self.name());
             Error::new(ErrorKind::Unsupported, context)
         })
     }

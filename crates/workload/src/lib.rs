@@ -34,7 +34,7 @@ pub use job::{
     Steadiness, SteadyGoal, SteadyOf, Steps, Stride, Target, TargetOrder, Tolerance, Verbs, Verify,
     VerifyMethod, Zone,
 };
-pub use observer::{Live, Observer, Unwatched};
+pub use observer::{Live, Observer, Unwatched, Watcher};
 pub use peak::{PeakOptions, PeakReport, peak};
 pub use report::{
     CpuReport, DirectionReport, DiskReport, HistogramSample, Incidents, JobError, JobReport,

@@ -56,3 +56,19 @@ pub struct Unwatched;
 impl Observer for Unwatched {
     fn tick(&self, _: &Live) {}
 }
+
+/// Receives the progress of many runs that make one measurement, and can stop it.
+pub trait Watcher: Sync {
+    /// Called before each run: `done` runs of `total` are finished, and `next` begins.
+    fn at(&self, done: u64, total: u64, next: &str);
+
+    /// Called with a note that people should see at once.
+    fn note(&self, text: &str) {
+        let _ = text;
+    }
+
+    /// Whether the measurement should stop.
+    fn stop(&self) -> bool {
+        false
+    }
+}

@@ -124,7 +124,10 @@ pub fn peak(options: &PeakOptions, observer: &dyn Observer) -> Result<PeakReport
             .map(|thread| {
                 let thread = thread.map_err(|cause| Error::thread(cause, "reading"))?;
                 thread.join().unwrap_or_else(|_| {
-                    Err(Error::new(ErrorKind::Io, "a reading thread panicked: a bug"))
+                    Err(Error::new(
+                        ErrorKind::Io,
+                        "a reading thread panicked, which is a bug in qpair",
+                    ))
                 })
             })
             .collect()
@@ -169,14 +172,17 @@ fn check(options: &PeakOptions, device: &dyn BlockDevice) -> Result<()> {
     let invalid = |what: String| Err(Error::new(ErrorKind::Invalid, what));
     let info = device.info();
     if options.batch == 0 || options.depth < options.batch {
-        return invalid(format!("batches of {} at a depth of {}", options.batch, options.depth));
+        return invalid(format!(
+            "batches of {} do not fit a depth of {}",
+            options.batch, options.depth
+        ));
     }
     if options.threads == 0 {
-        return invalid("no threads".to_owned());
+        return invalid("at least one thread is needed".to_owned());
     }
     if options.block_bytes == 0 || !options.block_bytes.is_multiple_of(info.logical_block_bytes) {
         return invalid(format!(
-            "reads of {} bytes from {}, whose logical block is {} bytes",
+            "reads of {} bytes do not fit {}, whose logical block is {} bytes",
             options.block_bytes, info.name, info.logical_block_bytes
         ));
     }

@@ -128,10 +128,10 @@ fn examples_of_fio_run_or_say_why_not() {
                     "fio's option",
                     "fio's engine",
                     "not supported",
-                    "unknown option",
+                    "there is no option",
                     "has no value",
                 ];
-                let odd = ["is not there", "nobody knows this engine"];
+                let odd = ["does not exist", "the engine is not known"];
                 assert!(
                     named.iter().chain(&odd).any(|word| text.contains(word)),
                     "{name}: what is not supported? {text}"

@@ -115,7 +115,7 @@ impl Lane {
 
     /// Runs one request, with no other in flight.
     pub(super) fn run(&mut self, request: Request) -> Result<()> {
-        let refused = |_| Error::new(ErrorKind::Io, "the channel refuses a single request");
+        let refused = |_| Error::new(ErrorKind::Io, "the channel refused a single request");
         self.channel.submit(request).map_err(refused)?;
         let wait = WaitOptions { want: 1, linger: std::time::Duration::ZERO, timeout: None };
         while self.wait(wait)? == 0 {}

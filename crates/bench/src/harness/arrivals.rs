@@ -33,7 +33,9 @@ impl Arrivals {
     pub(crate) fn of(rate_per_s: Option<f64>, seed: u64) -> Result<Option<Self>> {
         match rate_per_s {
             Some(per_s) if !(per_s > 0.0 && per_s <= 1e9) => {
-                let context = format!("{per_s} operations a second: more than 0, at most 1e9");
+                let context = format!(
+                    "a rate of {per_s} operations a second is out of range: it must be more than 0 and at most 1e9"
+                );
                 Err(Error::new(ErrorKind::Invalid, context))
             }
             rate => Ok(rate.map(|per_s| Self::new(per_s, seed))),

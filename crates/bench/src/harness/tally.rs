@@ -26,7 +26,7 @@ pub(super) struct Tally {
 
 fn new_histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LONGEST_NS, 2)
-        .map_err(|error| Error::new(ErrorKind::Invalid, format!("making a histogram: {error}")))
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("creating a histogram: {error}")))
 }
 
 impl Tally {

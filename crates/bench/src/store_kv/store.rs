@@ -31,7 +31,7 @@ fn check_tables(store: &Store, path: &Path, own: &[&str]) -> Result<()> {
     Err(Error::with_hint(
         ErrorKind::Invalid,
         format!(
-            "{} has a table \"{other}\", which is none of this benchmark's ({})",
+            "{} has a table \"{other}\", which does not belong to this benchmark ({})",
             path.display(),
             own.join(", ")
         ),

@@ -135,7 +135,7 @@ fn other_scale(loaded: &Loaded, options: &TpccOptions) -> Error {
             "the store was loaded with {} warehouses{cardinalities}; {} were asked for",
             has.warehouses, wanted.warehouses
         ),
-        format!("--warehouses {}, or another --store", has.warehouses),
+        format!("give --warehouses {}, or another --store", has.warehouses),
     )
 }
 

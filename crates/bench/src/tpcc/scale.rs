@@ -74,7 +74,8 @@ impl Loaded {
     }
 
     fn decode(record: &[u8]) -> Result<Self> {
-        let unknown = "the store's TPC-C data is not of a kind that is known here";
+        let unknown =
+            "the store's TPC-C data has a layout that this version of qpair does not know";
         let unknown = || Error::new(ErrorKind::Invalid, unknown);
         let record: &[u8; RECORD_BYTES] = record.try_into().map_err(|_| unknown())?;
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| record[at + byte]));

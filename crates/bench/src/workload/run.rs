@@ -37,7 +37,10 @@ pub(crate) fn open_filled(
 /// Errors of the store; `Corrupt` if a record has a value that was not written.
 pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) -> Result<Report> {
     if options.tasks == 0 || options.records == 0 || options.seconds <= 0.0 {
-        return Err(Error::new(ErrorKind::Invalid, "tasks, records and seconds are at least 1"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the number of tasks, records and seconds must be at least 1",
+        ));
     }
     if options.rate_per_s.is_some() && !matches!(workload, Workload::Lookup | Workload::Update) {
         return Err(Error::new(

@@ -31,7 +31,8 @@ impl Loaded {
         }
         let word = |at: usize| -> Result<u64> {
             let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            let unknown = "the store's YCSB data is not known here";
+            let unknown =
+                "the store's YCSB data has a layout that this version of qpair does not know";
             let unknown = || Error::new(ErrorKind::Invalid, unknown);
             bytes.map(u64::from_le_bytes).ok_or_else(unknown)
         };
@@ -87,7 +88,7 @@ async fn load<S: KvSession>(
     order.try_reserve_exact(loaded.records as usize).map_err(|error| {
         Error::new(
             ErrorKind::Invalid,
-            format!("memory to put {} records in order: {error}", loaded.records),
+            format!("allocating memory to put {} records in order: {error}", loaded.records),
         )
     })?;
     order.extend((0..loaded.records).map(mixed));

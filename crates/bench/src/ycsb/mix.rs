@@ -80,6 +80,6 @@ impl FromStr for YcsbWorkload {
         [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F]
             .into_iter()
             .find(|workload| workload.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| format!("'{text}' is no workload: A, B, C, D, E, F"))
+            .ok_or_else(|| format!("'{text}' is not a workload: choose A, B, C, D, E or F"))
     }
 }

@@ -29,7 +29,10 @@ pub fn run_ycsb<K: Kv>(
 ) -> Result<YcsbReport> {
     let value_bytes = options.fields.saturating_mul(options.field_bytes);
     if options.records == 0 || value_bytes == 0 {
-        return Err(Error::new(ErrorKind::Invalid, "records and their fields are at least 1"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the number of records, and of their fields, must be at least 1",
+        ));
     }
     let (loaded, load_records_per_s) =
         prepare(kv, options.records, value_bytes, options.seed, progress)?;

@@ -38,7 +38,7 @@ impl Bounces {
         let bytes = alignment.max(bytes) as usize;
         let blocks = Arena::new(bytes, options.depth.min(BLOCKS_MAX), info.arena_options())
             .map_err(|cause| {
-                Error::os(cause, format!("memory to copy requests to {} through", info.name))
+                Error::os(cause, format!("allocating bounce buffers for {}", info.name))
             })?;
         Ok(Some(Self { blocks, waiting: VecDeque::with_capacity(options.depth as usize) }))
     }

@@ -223,8 +223,8 @@ impl ChannelGroup {
     }
 
     /// Whether a member has requests whose completion no descriptor announces.
-    pub(crate) fn is_untold(&self) -> bool {
-        self.members.iter().any(MemberChannel::is_untold)
+    pub(crate) fn is_unsignalled(&self) -> bool {
+        self.members.iter().any(MemberChannel::is_unsignalled)
     }
 
     /// Returns the counters of all members, and of the sleeps for them.

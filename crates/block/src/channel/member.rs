@@ -83,7 +83,7 @@ impl MemberChannel {
     }
 
     /// Whether the channel has requests whose completion no descriptor announces.
-    pub(crate) fn is_untold(&self) -> bool {
+    pub(crate) fn is_unsignalled(&self) -> bool {
         self.prompt && self.channel.in_flight() > 0
     }
 }

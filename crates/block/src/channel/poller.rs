@@ -27,7 +27,7 @@ impl PollSet {
     /// The operating system's, for example where a process has as many descriptors as it may.
     pub fn new() -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|e| Error::os(e.into(), "epoll_create"))?;
+            .map_err(|e| Error::os(e.into(), "creating an epoll set"))?;
         Ok(Self { epoll })
     }
 
@@ -38,7 +38,7 @@ impl PollSet {
     pub fn add(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
-            .map_err(|e| Error::os(e.into(), "epoll_ctl of a completion descriptor"))
+            .map_err(|e| Error::os(e.into(), "adding a completion descriptor to an epoll set"))
     }
 }
 
@@ -115,7 +115,8 @@ impl EarlyQueue {
             None => {
                 self.told = !self.ended.is_empty();
                 let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-                eventfd(u32::from(self.told), flags).map_err(|e| Error::os(e.into(), "eventfd"))?
+                eventfd(u32::from(self.told), flags)
+                    .map_err(|e| Error::os(e.into(), "creating an eventfd"))?
             }
         };
         let event: &OwnedFd = self.event.insert(event);
@@ -134,7 +135,7 @@ impl Timer {
     pub(crate) fn new() -> Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let fd = timerfd_create(TimerfdClockId::Monotonic, flags)
-            .map_err(|e| Error::os(e.into(), "timerfd_create"))?;
+            .map_err(|e| Error::os(e.into(), "creating a timer"))?;
         Ok(Self { fd, armed: None, made: Instant::now() })
     }
 

@@ -29,8 +29,9 @@ impl SerialChannel {
     pub fn open(device: &dyn BlockDevice) -> Result<Self> {
         let info = device.info();
         let bytes = 1 << info.transfer_bytes_max.min(TRANSFER_BYTES_MAX).ilog2();
-        let arena = Arena::new(bytes, 1, info.arena_options())
-            .map_err(|cause| Error::os(cause, format!("memory for transfers of {}", info.name)))?;
+        let arena = Arena::new(bytes, 1, info.arena_options()).map_err(|cause| {
+            Error::os(cause, format!("allocating memory for transfers of {}", info.name))
+        })?;
         let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
         let channel = device.open_channel(&options)?;
         Ok(Self { name: info.name.clone(), arena, channel, completions: Vec::with_capacity(1) })
@@ -40,7 +41,7 @@ impl SerialChannel {
         let (op, offset_bytes, len_bytes) = (request.op, request.offset_bytes, request.len_bytes);
         let failed = |name: &str| match op {
             Op::Flush => format!("flushing {name}"),
-            _ => format!("{op:?} of {len_bytes} bytes at {offset_bytes} of {name}"),
+            _ => format!("doing a {op:?} of {len_bytes} bytes at {offset_bytes} of {name}"),
         };
         if self.channel.submit(request).is_err() {
             return Err(Error::new(ErrorKind::Io, failed(&self.name)).hint("its channel is full"));
@@ -57,7 +58,12 @@ impl SerialChannel {
     }
 
     fn buffer(&self) -> Result<qpair_memory::Buffer> {
-        let lost = || Error::new(ErrorKind::Io, format!("memory that {} kept", self.name));
+        let lost = || {
+            Error::new(
+                ErrorKind::Io,
+                format!("{} did not return the memory of its last transfer", self.name),
+            )
+        };
         self.arena.lease().ok_or_else(lost)
     }
 

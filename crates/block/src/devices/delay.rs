@@ -50,7 +50,7 @@ impl DelayDevice {
         let DelayOptions { read_us, write_us, flush_us } = options;
         let longest_us = read_us.max(write_us).max(flush_us);
         if longest_us > LATENCY_US_MAX {
-            let context = format!("a delay of {longest_us} us");
+            let context = format!("a delay of {longest_us} us is out of range");
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("latencies are in microseconds, at most a minute"));
         }

@@ -61,7 +61,7 @@ impl FaultDevice {
         } = options;
         let rates = [read_error_rate, write_error_rate, flush_error_rate, corrupt_read_rate];
         if let Some(rate) = rates.iter().find(|rate| !(0.0..=1.0).contains(*rate)) {
-            let context = format!("a fault rate of {rate}");
+            let context = format!("a fault rate of {rate} is out of range");
             return Err(Error::new(ErrorKind::Invalid, context).hint("rates are from 0 to 1"));
         }
         let control = FaultControl::new();

@@ -266,11 +266,11 @@ impl LimitChannel {
 
     /// Takes a piece of time from a bucket, and settles the channel's debt.
     fn refill(&mut self, limit: usize) -> bool {
-        let owed_ns = self.left[limit].unsigned_abs() >> COST_SHIFT;
+        let debt_ns = self.left[limit].unsigned_abs() >> COST_SHIFT;
         let now_ns = (self.shared.clock)();
-        match self.shared.take(limit, owed_ns.saturating_add(PIECE_NS), now_ns) {
+        match self.shared.take(limit, debt_ns.saturating_add(PIECE_NS), now_ns) {
             Ok(()) => {
-                let taken = owed_ns.saturating_add(PIECE_NS) << COST_SHIFT;
+                let taken = debt_ns.saturating_add(PIECE_NS) << COST_SHIFT;
                 self.left[limit] = self.left[limit].saturating_add_unsigned(taken);
                 true
             }

@@ -40,7 +40,7 @@ impl NullDevice {
     pub fn new(options: NullOptions) -> Result<Self> {
         let NullOptions { size_bytes } = options;
         if size_bytes == 0 || !size_bytes.is_multiple_of(512) {
-            let context = format!("a null device of {size_bytes} bytes");
+            let context = format!("a null device cannot have {size_bytes} bytes");
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("its size is a positive multiple of 512 bytes"));
         }

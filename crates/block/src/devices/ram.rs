@@ -75,7 +75,8 @@ impl RamDevice {
         let RamOptions { size_bytes, logical_block_bytes, growable, read_only } = options;
         let name = format!("ram:size={}", format_bytes(size_bytes));
         if !logical_block_bytes.is_power_of_two() || !(512..=65536).contains(&logical_block_bytes) {
-            let context = format!("{name} with logical blocks of {logical_block_bytes} bytes");
+            let context =
+                format!("{name} cannot have logical blocks of {logical_block_bytes} bytes");
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("logical blocks are powers of two from 512 bytes to 64 KiB"));
         }
@@ -115,8 +116,11 @@ fn check_memory(name: &str, size_bytes: u64) -> Result<()> {
     let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
     if size_bytes > machine_bytes {
         let machine = format_bytes(machine_bytes >> 20 << 20);
-        return Err(Error::new(ErrorKind::NoSpace, format!("{name} of {size_bytes} bytes"))
-            .hint(format!("this machine has {machine} of memory")));
+        return Err(Error::new(
+            ErrorKind::NoSpace,
+            format!("{name} needs more memory than there is: {size_bytes} bytes"),
+        )
+        .hint(format!("this machine has {machine} of memory")));
     }
     Ok(())
 }
@@ -145,9 +149,9 @@ impl BlockDevice for RamDevice {
             return Err(Error::new(ErrorKind::NoSpace, context).hint("its size is fixed"));
         }
         let block = u64::from(self.info.logical_block_bytes);
-        let size_bytes = size_bytes
-            .checked_next_multiple_of(block)
-            .ok_or_else(|| Error::new(ErrorKind::NoSpace, "a size over 2^64 bytes"))?;
+        let size_bytes = size_bytes.checked_next_multiple_of(block).ok_or_else(|| {
+            Error::new(ErrorKind::NoSpace, "a device's size cannot exceed 2^64 bytes")
+        })?;
         check_memory(&self.info.name, size_bytes)?;
         self.memory.extend_to(size_bytes);
         Ok(())

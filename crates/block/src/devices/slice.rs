@@ -36,7 +36,10 @@ impl SliceDevice {
     pub fn new(inner: Arc<dyn BlockDevice>, start_bytes: u64, size_bytes: u64) -> Result<Self> {
         let info = inner.info().clone();
         let block = u64::from(info.logical_block_bytes);
-        let context = format!("{size_bytes} bytes from {start_bytes} on of {}", info.name);
+        let context = format!(
+            "a slice of {size_bytes} bytes from byte {start_bytes} on does not fit {}",
+            info.name
+        );
         if size_bytes == 0 || (start_bytes | size_bytes) & (block - 1) != 0 {
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint(format!("both are multiples of its logical block, {block} bytes")));

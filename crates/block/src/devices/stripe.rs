@@ -112,9 +112,10 @@ impl StripeDevice {
             )));
         }
         if let Some(member) = members.iter().find(|m| !on_grid(m.start_bytes)) {
-            let context = format!("{name}: data starting at byte {}", member.start_bytes);
+            let context =
+                format!("{name} cannot start a member's data at byte {}", member.start_bytes);
             return Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                "it starts at a multiple of the largest logical block, {logical_block_bytes} bytes"
+                "data starts at a multiple of the largest logical block, {logical_block_bytes} bytes"
             )));
         }
         let layout =

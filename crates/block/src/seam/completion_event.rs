@@ -17,7 +17,7 @@ use crate::seam::error::{Error, Result};
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
     event: Option<OwnedFd>,
-    is_told: bool,
+    is_signalled: bool,
 }
 
 impl CompletionEvent {
@@ -29,9 +29,10 @@ impl CompletionEvent {
         let event = match self.event.take() {
             Some(event) => event,
             None => {
-                self.is_told = in_flight > 0;
+                self.is_signalled = in_flight > 0;
                 let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-                eventfd(self.is_told.into(), flags).map_err(|e| Error::os(e.into(), "eventfd"))?
+                eventfd(self.is_signalled.into(), flags)
+                    .map_err(|e| Error::os(e.into(), "creating an eventfd"))?
             }
         };
         let event: &OwnedFd = self.event.insert(event);
@@ -42,8 +43,8 @@ impl CompletionEvent {
     /// that.
     #[inline]
     pub fn tell(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
-        if let Some(event) = self.event.as_ref().filter(|_| in_flight > 0 && !self.is_told) {
-            self.is_told = true;
+        if let Some(event) = self.event.as_ref().filter(|_| in_flight > 0 && !self.is_signalled) {
+            self.is_signalled = true;
             statistics.system_calls += 1;
             // A failure would not matter: the count is far from its limit.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
@@ -53,8 +54,8 @@ impl CompletionEvent {
     /// Notes that a poll found nothing. If nothing is in flight, the descriptor becomes unreadable.
     #[inline]
     pub fn settle(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
-        if let Some(event) = self.event.as_ref().filter(|_| in_flight == 0 && self.is_told) {
-            self.is_told = false;
+        if let Some(event) = self.event.as_ref().filter(|_| in_flight == 0 && self.is_signalled) {
+            self.is_signalled = false;
             statistics.system_calls += 1;
             let _ = rustix::io::read(event, &mut [0; 8]);
         }

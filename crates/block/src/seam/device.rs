@@ -169,13 +169,13 @@ impl DeviceInfo {
     pub fn check_channel(&self, options: &ChannelOptions) -> Result<()> {
         let (depth, depth_max) = (options.depth, self.depth_max);
         if depth == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a channel of depth 0"));
+            return Err(Error::new(ErrorKind::Invalid, "a channel's depth must be at least 1"));
         }
         if depth > depth_max {
-            let context = format!("a channel of depth {depth} on {}", self.name);
-            return Err(
-                Error::new(ErrorKind::Limit, context).hint(format!("its limit is {depth_max}"))
-            );
+            let context =
+                format!("a channel's depth of {depth} exceeds the limit of {}", self.name);
+            return Err(Error::new(ErrorKind::Limit, context)
+                .hint(format!("choose a depth of at most {depth_max}")));
         }
         Ok(())
     }

@@ -20,19 +20,19 @@ const UNITS: [(&str, u64); 6] = [
 /// `Invalid` if the text is not a size, not a whole number of bytes, or over 2^64 - 1.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     let invalid = |why: &str| {
-        Error::new(ErrorKind::Invalid, format!("size \"{text}\": {why}"))
+        Error::new(ErrorKind::Invalid, format!("size \"{text}\" {why}"))
             .hint("write bytes, or a number and a unit: 512, 4k, 64KiB, 1.5GiB, 2TB")
     };
     let trimmed = text.trim();
     let digits_end =
         trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits_end);
-    let unit_bytes = unit_bytes(unit.trim_start()).ok_or_else(|| invalid("unknown unit"))?;
+    let unit_bytes = unit_bytes(unit.trim_start()).ok_or_else(|| invalid("has an unknown unit"))?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || (number.contains('.') && fraction.is_empty()) || fraction.contains('.') {
-        return Err(invalid("not a number"));
+        return Err(invalid("does not begin with a number"));
     }
-    let too_large = || invalid("too large or too precise");
+    let too_large = || invalid("is too large or too precise");
     let whole: u128 = whole.parse().map_err(|_| too_large())?;
     // At most 18 digits, so that nothing below overflows 128 bits.
     let fraction = fraction.trim_end_matches('0');
@@ -43,7 +43,7 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     let parts = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| too_large())? };
     let fraction_bytes: u128 = parts * unit_bytes;
     if !fraction_bytes.is_multiple_of(scale) {
-        return Err(invalid("not a whole number of bytes"));
+        return Err(invalid("is not a whole number of bytes"));
     }
     whole
         .checked_mul(unit_bytes)

@@ -1,21 +1,7 @@
 //! The names of devices: one syntax for the command line, configuration, RPC and code.
 //!
-//! ```text
-//! PATH                                             a file or block device
-//! file:PATH                                        the same, for a path that looks like something else
-//! ram:size=64MiB                                   also block=, growable=, read_only=
-//! null:size=1TiB
-//! delay:read_us=100,write_us=50,flush_us=0:DEVICE
-//! fault:seed=1,read_error_rate=0.01:DEVICE         also write_error_rate=, flush_error_rate=, corrupt_read_rate=
-//! carve:name=root:DEVICE                           a slice of a device that `qpair carve` has made
-//! iothread:DEVICE                                  any device, by one thread for all I/O
-//! onelock:DEVICE                                   any device, with one lock for all I/O
-//! stripe:unit=64KiB:DEVICE+DEVICE+...
-//! nvme:0000:3b:00.0/ns1                            a drive that this program drives itself; also nvme:vfio-user:PATH
-//! softnvme:size=1GiB,profile=tlc                   the same driver, over a drive made of software
-//! scsi:0000:3b:00.0/0                              a disk behind a SAS controller; also scsi:soft/0, scsi:vfio-user:PATH/0
-//! vhost-user:PATH                                  a disk that another process serves by vhost-user-blk; SPDK's: vhost-user:memory=huge:PATH
-//! ```
+//! [`KINDS`] lists the kinds of devices. A path is a file; any other device is a word and a colon,
+//! its options, and the devices below.
 //!
 //! Options have defaults and may be omitted, together with their colon. The device inside is the
 //! rest of the text, so paths may contain commas and colons. A stripe member that contains `+`,
@@ -23,14 +9,18 @@
 //! only in a path): `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`. Text that starts like `word:` but
 //! names no device is an error and not a file.
 
+pub mod keys;
+mod kinds;
 mod text;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::kinds::{CARVE, DELAY, FAULT, NULL, RAM, STRIPE, StripeUnit};
+pub use self::kinds::{DRIVERS, KINDS, Kind};
 use self::text::{
-    Options, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
+    IN_BRACKETS, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
 };
 use crate::devices::carve::{Carving, is_slice_name};
 use crate::devices::delay::{DelayDevice, DelayOptions};
@@ -41,10 +31,6 @@ use crate::devices::slice::SliceDevice;
 use crate::devices::stripe::{Member, StripeDevice};
 use crate::seam::device::BlockDevice;
 use crate::seam::error::{Error, ErrorKind, Result};
-use crate::seam::size::format_bytes;
-
-/// The default stripe unit in bytes.
-const STRIPE_UNIT_BYTES: u64 = 64 << 10;
 
 /// The name of a device. `Display` writes it in a form that [`DeviceSpec::parse`] reads as the same
 /// device.
@@ -121,28 +107,8 @@ impl SharedWay {
     }
 }
 
-/// The words that begin a specifier, each before a colon.
-pub const KINDS: [&str; 13] = [
-    "file",
-    "ram",
-    "null",
-    "delay",
-    "fault",
-    "carve",
-    "iothread",
-    "onelock",
-    "stripe",
-    "nvme",
-    "softnvme",
-    "scsi",
-    "vhost-user",
-];
-
-/// The words that name a driver in this program rather than a file.
-pub const DRIVERS: [&str; 4] = ["nvme", "softnvme", "scsi", "vhost-user"];
-
-/// Opens the devices that need a kernel or a driver, which the block layer does not have. It is
-/// implemented for functions of a path, which open only files.
+/// Opens the devices that need a kernel or a driver, which the block layer does not know. A
+/// function of a path implements it and opens only files.
 pub trait Opener {
     /// Opens a file or block device.
     ///
@@ -155,7 +121,10 @@ pub trait Opener {
     /// # Errors
     /// Returns the driver's error; `Unsupported` without drivers.
     fn open_driven(&self, driver: &str, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        Err(Error::new(ErrorKind::Unsupported, format!("{driver}:{name}: no drivers here")))
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{driver}:{name} cannot be opened: this program has no drivers"),
+        ))
     }
 
     /// Creates a device that shares `inner` between threads in another way than a channel for each.
@@ -242,82 +211,43 @@ impl DeviceSpec {
     fn parse_at(text: &str, quoted: bool, nesting: u32) -> Result<Self> {
         // Each level uses stack, both when it is parsed and when it is used.
         if nesting > 16 {
-            return Err(Error::new(ErrorKind::Invalid, "devices nested more than 16 deep"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a specifier cannot nest devices more than 16 deep",
+            ));
         }
         let path = |text: &str| {
             if text.is_empty() {
-                let kinds = KINDS.map(|kind| format!("{kind}:"))[1..].join(", ");
-                return Err(Error::new(ErrorKind::Invalid, "an empty device name")
+                let kinds = KINDS.map(|kind| format!("{}:", kind.word))[1..].join(", ");
+                return Err(Error::new(ErrorKind::Invalid, "the device name is empty")
                     .hint(format!("name a path, or {kinds}")));
             }
             plain(text, quoted).map(|text| Self::File(text.into()))
         };
         let Some((scheme, rest)) = split_scheme(text) else { return path(text) };
         let inner = |rest| Ok(Box::new(Self::parse_at(rest, quoted, nesting + 1)?));
+        let (head, below) = split_options(rest);
         match scheme {
             "file" => path(rest),
-            "ram" => {
-                let mut ram = RamOptions::default();
-                let mut options = Options::parse("ram", rest)?;
-                options.bytes("size", &mut ram.size_bytes)?;
-                options.block("block", &mut ram.logical_block_bytes)?;
-                options.value("growable", "true or false", &mut ram.growable)?;
-                options.value("read_only", "true or false", &mut ram.read_only)?;
-                options.finish()?;
-                Ok(Self::Ram(ram))
-            }
-            "null" => {
-                let mut null = NullOptions::default();
-                let mut options = Options::parse("null", rest)?;
-                options.bytes("size", &mut null.size_bytes)?;
-                options.finish()?;
-                Ok(Self::Null(null))
-            }
-            "delay" => {
-                let mut delay = DelayOptions::default();
-                let (head, rest) = split_options(rest);
-                let mut options = Options::parse("delay", head)?;
-                options.value("read_us", "whole microseconds", &mut delay.read_us)?;
-                options.value("write_us", "whole microseconds", &mut delay.write_us)?;
-                options.value("flush_us", "whole microseconds", &mut delay.flush_us)?;
-                options.finish()?;
-                Ok(Self::Delay { options: delay, inner: inner(rest)? })
-            }
-            "fault" => {
-                let mut fault = FaultOptions::default();
-                let (head, rest) = split_options(rest);
-                let mut options = Options::parse("fault", head)?;
-                options.value("seed", "a whole number", &mut fault.seed)?;
-                options.rate("read_error_rate", &mut fault.read_error_rate)?;
-                options.rate("write_error_rate", &mut fault.write_error_rate)?;
-                options.rate("flush_error_rate", &mut fault.flush_error_rate)?;
-                options.rate("corrupt_read_rate", &mut fault.corrupt_read_rate)?;
-                options.finish()?;
-                Ok(Self::Fault { options: fault, inner: inner(rest)? })
-            }
+            "ram" => Ok(Self::Ram(RAM.read(rest)?)),
+            "null" => Ok(Self::Null(NULL.read(rest)?)),
+            "delay" => Ok(Self::Delay { options: DELAY.read(head)?, inner: inner(below)? }),
+            "fault" => Ok(Self::Fault { options: FAULT.read(head)?, inner: inner(below)? }),
             "carve" => {
-                let (head, rest) = split_options(rest);
-                let mut options = Options::parse("carve", head)?;
-                let mut name = String::new();
-                options.value("name", "the name of a slice", &mut name)?;
-                options.finish()?;
+                let name = CARVE.read(head)?;
                 if !is_slice_name(&name) {
                     let context = format!("no slice is named in \"{text}\"");
                     return Err(Error::new(ErrorKind::Invalid, context).hint(
                         "write carve:name=NAME:DEVICE; qpair carve list DEVICE has the names",
                     ));
                 }
-                Ok(Self::Carved { name, inner: inner(rest)? })
+                Ok(Self::Carved { name, inner: inner(below)? })
             }
             "iothread" => Ok(Self::Shared { way: SharedWay::IoThread, inner: inner(rest)? }),
             "onelock" => Ok(Self::Shared { way: SharedWay::OneLock, inner: inner(rest)? }),
             "stripe" => {
-                let mut unit_bytes = STRIPE_UNIT_BYTES;
-                let (head, rest) = split_options(rest);
-                let mut options = Options::parse("stripe", head)?;
-                options.bytes("unit", &mut unit_bytes)?;
-                options.finish()?;
-                let members = split_members(rest)?
+                let StripeUnit(unit_bytes) = STRIPE.read(head)?;
+                let members = split_members(below)?
                     .into_iter()
                     .map(|(text, bracketed)| Self::parse_at(text, quoted || bracketed, nesting + 1))
                     .collect::<Result<_>>()?;
@@ -327,11 +257,11 @@ impl DeviceSpec {
                 if let Some(driver) = DRIVERS.iter().find(|known| **known == scheme) {
                     return Ok(Self::Driven { driver, name: plain(rest, quoted)? });
                 }
-                let context = format!("unknown kind of device \"{scheme}:\" in \"{text}\"");
-                let kinds = KINDS.map(|kind| format!("{kind}:"));
+                let context = format!("\"{text}\" names an unknown kind of device, \"{scheme}:\"");
+                let kinds = KINDS.map(|kind| format!("{}:", kind.word));
                 let [before @ .., last] = &kinds;
                 Err(Error::new(ErrorKind::Invalid, context).hint(format!(
-                    "known are {} and {last}; a file of that name is file:{text}",
+                    "the kinds are {} and {last}; a file of that name is file:{text}",
                     before.join(", ")
                 )))
             }
@@ -343,46 +273,21 @@ impl DeviceSpec {
             Self::File(path) => {
                 let path = path.to_string_lossy();
                 let scheme = if is_plain_path(&path) { "" } else { "file:" };
-                let path = if quoted { quote(&path) } else { path };
+                let path = if quoted { quote(&path, &IN_BRACKETS) } else { path };
                 write!(f, "{scheme}{path}")
             }
-            Self::Ram(ram) => {
-                write!(f, "ram:size={}", format_bytes(ram.size_bytes))?;
-                let usual = RamOptions::default();
-                if ram.logical_block_bytes != usual.logical_block_bytes {
-                    write!(f, ",block={}", format_bytes(ram.logical_block_bytes.into()))?;
-                }
-                if ram.growable != usual.growable {
-                    write!(f, ",growable={}", ram.growable)?;
-                }
-                if ram.read_only != usual.read_only {
-                    write!(f, ",read_only={}", ram.read_only)?;
-                }
-                Ok(())
-            }
-            Self::Null(null) => write!(f, "null:size={}", format_bytes(null.size_bytes)),
+            Self::Ram(ram) => write!(f, "ram:{}", RAM.write(ram, &RamOptions::default())),
+            Self::Null(null) => write!(f, "null:{}", NULL.write(null, &NullOptions::default())),
             Self::Delay { options, inner } => {
-                let DelayOptions { read_us, write_us, flush_us } = options;
-                write!(f, "delay:read_us={read_us},write_us={write_us},flush_us={flush_us}:")?;
+                write!(f, "delay:{}:", DELAY.write(options, &DelayOptions::default()))?;
                 inner.write(f, quoted)
             }
             Self::Fault { options, inner } => {
-                write!(f, "fault:seed={}", options.seed)?;
-                for (key, rate) in [
-                    ("read_error_rate", options.read_error_rate),
-                    ("write_error_rate", options.write_error_rate),
-                    ("flush_error_rate", options.flush_error_rate),
-                    ("corrupt_read_rate", options.corrupt_read_rate),
-                ] {
-                    if rate != 0.0 {
-                        write!(f, ",{key}={rate}")?;
-                    }
-                }
-                write!(f, ":")?;
+                write!(f, "fault:{}:", FAULT.write(options, &FaultOptions::default()))?;
                 inner.write(f, quoted)
             }
             Self::Carved { name, inner } => {
-                write!(f, "carve:name={name}:")?;
+                write!(f, "carve:{}:", CARVE.write(name, &String::new()))?;
                 inner.write(f, quoted)
             }
             Self::Shared { way, inner } => {
@@ -390,7 +295,8 @@ impl DeviceSpec {
                 inner.write(f, quoted)
             }
             Self::Stripe { unit_bytes, members } => {
-                write!(f, "stripe:unit={}:", format_bytes(*unit_bytes))?;
+                let unit = StripeUnit(*unit_bytes);
+                write!(f, "stripe:{}:", STRIPE.write(&unit, &StripeUnit::default()))?;
                 for (number, member) in members.iter().enumerate() {
                     if number > 0 {
                         write!(f, "+")?;
@@ -408,7 +314,7 @@ impl DeviceSpec {
                 Ok(())
             }
             Self::Driven { driver, name } => {
-                let name = if quoted { quote(name) } else { name.into() };
+                let name = if quoted { quote(name, &IN_BRACKETS) } else { name.into() };
                 write!(f, "{driver}:{name}")
             }
         }
@@ -419,7 +325,7 @@ impl DeviceSpec {
 fn plain(text: &str, quoted: bool) -> Result<String> {
     let text = if quoted { unquote(text)? } else { text.to_owned() };
     if text.contains('\0') {
-        return Err(Error::new(ErrorKind::Invalid, "a device name with a NUL byte"));
+        return Err(Error::new(ErrorKind::Invalid, "a device name cannot have a NUL byte"));
     }
     Ok(text)
 }

@@ -82,7 +82,7 @@ impl Advise {
             },
         };
         if let Some(cores) = self.cores.filter(|cores| *cores > study.cores) {
-            let what = format!("--cores {cores}: the study had {}", study.cores);
+            let what = format!("--cores {cores} is too large: the study had {}", study.cores);
             return Err(Failure::usage(what)
                 .hint("what was not measured is not advised; run it where there are so many"));
         }
@@ -104,14 +104,14 @@ impl Advise {
         if let Some(cores) =
             self.cores.filter(|cores| self.study.is_none() && *cores as usize > there)
         {
-            let what = format!("--cores {cores}: {there} may be used here");
+            let what = format!("--cores {cores} is too large: {there} may be used here");
             return Err(Failure::usage(what).hint("run it where there are so many"));
         }
         let writes = self.reads < 100 && self.study.is_none();
         if writes && !self.allow_writes && !self.devices.devices.is_empty() {
             let what = "--reads: measuring writes destroys the content of the given devices";
             return Err(Failure::usage(what)
-                .hint("--allow-writes, or leave --device out, to measure a new file"));
+                .hint("give --allow-writes, or leave --device out to measure a new file"));
         }
         self.mix().map(|_| ())
     }
@@ -121,7 +121,10 @@ impl Advise {
             .ok()
             .filter(|bytes| (512..=BLOCK_MAX).contains(bytes) && bytes.is_multiple_of(512));
         let block_bytes = block_bytes.ok_or_else(|| {
-            Failure::usage(format!("--block {}: a multiple of 512, up to 16 MiB", self.block))
+            Failure::usage(format!(
+                "--block {} is not valid: give a multiple of 512, up to 16 MiB",
+                self.block
+            ))
         })?;
         Ok(Mix { read_percent: self.reads, block_bytes })
     }
@@ -130,8 +133,9 @@ impl Advise {
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());
-        let experiment = find("s1-fig2")
-            .ok_or_else(|| Failure::new(Exit::Failed, "experiment s1-fig2 is gone: a bug"))?;
+        let experiment = find("s1-fig2").ok_or_else(|| {
+            Failure::new(Exit::Failed, "experiment s1-fig2 is missing, which is a bug in qpair")
+        })?;
         let options = Options {
             experiments: vec![experiment],
             repeat: None,

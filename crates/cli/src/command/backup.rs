@@ -85,7 +85,10 @@ impl Backup {
 
     fn make(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<BackupReport> {
         if is_socket(&self.store.store) {
-            return self.ask(progress, Failure::new(Exit::Failed, "nobody makes backups there"));
+            return self.ask(
+                progress,
+                Failure::new(Exit::Failed, "the process behind this socket makes no backups"),
+            );
         }
         match self.store.open_to_read(Effort::Large) {
             Ok((store, _)) => {
@@ -130,7 +133,7 @@ impl Backup {
 /// attempt is never overwritten.
 fn told(error: qpair::Error, force: bool) -> Failure {
     match error.kind() {
-        ErrorKind::Exists if !force => Failure::from(error).hint("if it may be lost: --force"),
+        ErrorKind::Exists if !force => Failure::from(error).hint("if it may be lost, give --force"),
         _ => Failure::from(error).with_larger_target(),
     }
 }

@@ -56,8 +56,8 @@ impl Check {
             false => Vec::new(),
         };
         let sound = report.is_sound() && log_faults.is_empty();
-        // A crash may have come between the writes of the two copies.
-        let twins_lost = if at_checkpoint { 0 } else { report.harmless.len() as u64 };
+        // A crash may have come between the writes of two copies.
+        let copies_lost = if at_checkpoint { 0 } else { report.harmless.len() as u64 };
         let mut out = Output::new();
         if self.json {
             let tables: Vec<Value> = report
@@ -76,7 +76,7 @@ impl Check {
                 })
                 .collect();
             let object = json!({
-                "sound": sound && twins_lost == 0,
+                "sound": sound && copies_lost == 0,
                 "at_checkpoint": at_checkpoint,
                 "pages_checked": report.pages_checked,
                 "tables": tables,
@@ -115,7 +115,7 @@ impl Check {
                     "{leaked} lost: not in use, yet not free; no record is affected"
                 ))?;
             }
-            if sound && twins_lost == 0 {
+            if sound && copies_lost == 0 {
                 out.line(match at_checkpoint {
                     true => "no damage found: the store was not closed, and recovery can read all of its log",
                     false => "no damage found",
@@ -125,7 +125,7 @@ impl Check {
         out.finish()?;
         if !self.json {
             for what in &report.harmless {
-                eprintln!("damage: {what}, cannot be read; its twin can");
+                eprintln!("damage: {what}, cannot be read; its second copy can");
             }
             for fault in report.faults.iter().chain(&log_faults) {
                 eprintln!("damage: {fault}");
@@ -133,13 +133,13 @@ impl Check {
         }
         let name = self.store.store.display();
         if sound {
-            return match twins_lost {
+            return match copies_lost {
                 0 => Ok(Exit::Done),
                 _ => Err(Failure::new(
                     Exit::Negative,
                     format!(
-                        "{name} is damaged in {} of which there is another: nothing is lost, and the next change of the store writes it again",
-                        counted(twins_lost, "place"),
+                        "{name} is damaged in {} with an intact second copy: no data is lost, and the next change of the store repairs it",
+                        counted(copies_lost, "place"),
                     ),
                 )),
             };

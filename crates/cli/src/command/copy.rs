@@ -60,7 +60,9 @@ impl Copy {
         bar.finish_and_clear();
         let closed = store.close();
         let report = copied.map_err(|error| match error.kind() {
-            ErrorKind::KeyTooLong => Failure::from(error).or_hint("--page-size"),
+            ErrorKind::KeyTooLong => {
+                Failure::from(error).or_hint("choose larger pages with --page-size")
+            }
             _ => error.into(),
         })?;
         closed?;

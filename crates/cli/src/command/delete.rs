@@ -82,7 +82,7 @@ impl Delete {
         if found {
             return Ok(Exit::Done);
         }
-        Err(Failure::new(Exit::Negative, format!("no such key: {}", escape(key))))
+        Err(Failure::new(Exit::Negative, format!("the key {} does not exist", escape(key))))
     }
 
     fn range(&self) -> Result<Exit> {
@@ -96,7 +96,7 @@ impl Delete {
         if to == Bound::Unbounded && has_first && !self.force {
             let table = escape(self.table.table.as_bytes());
             let message = format!("this range has every key: table {table} would be empty");
-            return Err(Failure::usage(message).hint("if that is meant: --force"));
+            return Err(Failure::usage(message).hint("if that is meant, give --force"));
         }
         let interrupt = Interrupt::install()?;
         let (store, _) = self.store.open_to_write(Effort::Large, None, None)?;

@@ -40,7 +40,7 @@ impl Drop {
         }
         Err(Failure::new(
             Exit::Negative,
-            format!("no such table: {}", escape(self.table.as_bytes())),
+            format!("the table {} does not exist", escape(self.table.as_bytes())),
         ))
     }
 }

@@ -123,12 +123,12 @@ const ROUNDS_MAX: u64 = 10_000;
 
 fn parse_workload(name: &str) -> std::result::Result<Workload, String> {
     let names = || Workload::ALL.map(|(name, _)| name).join(", ");
-    Workload::named(name).ok_or_else(|| format!("known: {}", names()))
+    Workload::named(name).ok_or_else(|| format!("choose one of {}", names()))
 }
 
 fn parse_paper(name: &str) -> std::result::Result<&'static str, String> {
     let known = paper_names().iter().find(|known| **known == name).copied();
-    known.ok_or_else(|| format!("known: {}", paper_names().join(", ")))
+    known.ok_or_else(|| format!("choose one of {}", paper_names().join(", ")))
 }
 
 impl Floor {
@@ -169,7 +169,7 @@ impl Floor {
                 module: self.module.clone(),
                 headers: self.headers.clone(),
             }),
-            (None, None) => return Err(Failure::usage("no device")),
+            (None, None) => return Err(Failure::usage("no device is given")),
         };
         let (time, mut loads) = match self.paper.and_then(paper) {
             Some((time, loads)) => (time, loads),

@@ -49,7 +49,10 @@ impl Get {
         let key = self.keys.decode(&self.key)?;
         let (store, _) = self.store.open_to_read(Effort::Small)?;
         let Some(value) = self.table.existing(&store)?.get(&key)? else {
-            return Err(Failure::new(Exit::Negative, format!("no such key: {}", escape(&key))));
+            return Err(Failure::new(
+                Exit::Negative,
+                format!("the key {} does not exist", escape(&key)),
+            ));
         };
         store.close()?;
         let mut out = Output::new();

@@ -165,10 +165,10 @@ impl Load {
     fn layout(&self) -> Result<Layout> {
         let Some(format) = self.format.or_else(|| Format::guess(&self.file)) else {
             return Err(Failure::usage(format!(
-                "the format of {} does not show in its name",
+                "the name of {} does not tell its format",
                 self.file.display()
             ))
-            .hint("say it: --format tsv, csv or json"));
+            .hint("give --format tsv, csv or json"));
         };
         let header = match (self.header, self.no_header) {
             (false, false) => None,

@@ -58,7 +58,7 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     clap_mangen::Man::new(named)
         .source(concat!("qpair ", env!("CARGO_PKG_VERSION")))
         .render(&mut bytes)
-        .map_err(|error| Failure::io(&error, "making the page"))?;
+        .map_err(|error| Failure::io(&error, "writing the manual page"))?;
     Ok(bytes)
 }
 

@@ -63,7 +63,7 @@ impl Repair {
         });
         bar.finish_and_clear();
         let report = repaired.map_err(|error| match error.kind() {
-            ErrorKind::Exists => Failure::from(error).hint("if it may be lost: --force"),
+            ErrorKind::Exists => Failure::from(error).hint("if it may be lost, give --force"),
             _ => error.into(),
         })?;
         let mut out = Output::new();
@@ -79,7 +79,7 @@ impl Repair {
     fn print(&self, out: &mut Output, report: &RepairReport) -> Result<()> {
         let source = self.store.store.display();
         for what in &report.harmless {
-            out.line(format!("damage: {what}, cannot be read; its twin can"))?;
+            out.line(format!("damage: {what}, cannot be read; its second copy can"))?;
         }
         if !report.harmless.is_empty() {
             return out.line(format!(

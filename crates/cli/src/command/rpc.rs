@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure, Result};
 use crate::show::output::say;
 use crate::show::toml::to_toml;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Call a method of a target by JSON-RPC, and print its result
 #[derive(Args, Debug)]
@@ -95,9 +95,9 @@ impl Rpc {
         let failed = |error: std::io::Error| Failure::io(&error, format_args!("{shown}"));
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| {
             failed(error)
-                .hint("start a target with --rpc PATH, and name the same with --socket PATH")
+                .hint("start a target with --rpc PATH, and give the same path with --socket")
         })?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
         let mut request = json!({"jsonrpc": "2.0", "id": 1, "method": method});
         if !given.is_empty() {
             request["params"] = Value::Object(given);
@@ -114,7 +114,7 @@ impl Rpc {
                 Err(_) => {
                     return Err(Failure::new(
                         Exit::Failed,
-                        format!("{shown}: no answer of JSON-RPC"),
+                        format!("{shown} does not answer in JSON-RPC"),
                     ));
                 }
             }

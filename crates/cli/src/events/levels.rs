@@ -30,8 +30,9 @@ impl Default for Levels {
 
 fn level(word: &str) -> Result<Level, String> {
     let word = if word.eq_ignore_ascii_case("warn") { "warning" } else { word };
-    Level::named(word)
-        .ok_or_else(|| format!("'{word}' is no level: error, warning, notice, info or debug"))
+    Level::named(word).ok_or_else(|| {
+        format!("'{word}' is not a level: give error, warning, notice, info or debug")
+    })
 }
 
 impl Levels {
@@ -44,7 +45,7 @@ impl Levels {
             };
             let known = CRATES.into_iter().find(|known| *known == name);
             let known = known.ok_or_else(|| {
-                format!("'{name}' is no crate that logs: {} do", CRATES.join(", "))
+                format!("'{name}' is not a crate that logs: {} do", CRATES.join(", "))
             })?;
             levels.of_crates.push((known, level(word)?));
         }

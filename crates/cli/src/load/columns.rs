@@ -22,7 +22,9 @@ pub(crate) enum Column {
 impl Column {
     pub(super) fn parse(text: &str) -> Result<Self> {
         match text.parse::<usize>() {
-            Ok(0) => Err(Failure::usage("column 0").hint("columns are numbered from 1")),
+            Ok(0) => {
+                Err(Failure::usage("column 0 does not exist").hint("columns are numbered from 1"))
+            }
             Ok(number) => Ok(Self::Index(number - 1)),
             Err(_) => Ok(Self::Name(text.to_owned())),
         }
@@ -82,14 +84,14 @@ fn place<'a>(
         [] => {
             let titles: Vec<String> = header.map(escape).collect();
             Err(ReadError::Layout {
-                why: format!("no column is called \"{name}\""),
+                why: format!("no column has the name \"{name}\""),
                 hint: format!("the first line names these: {}", titles.join(", ")),
             })
         }
         _ => {
             let numbers: Vec<String> = places.iter().map(|place| (place + 1).to_string()).collect();
             Err(ReadError::Layout {
-                why: format!("{} columns are called \"{name}\"", places.len()),
+                why: format!("{} columns have the name \"{name}\"", places.len()),
                 hint: format!("take it by its number, {}, with --header", numbers.join(" or ")),
             })
         }

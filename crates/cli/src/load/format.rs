@@ -55,8 +55,8 @@ impl Layout {
         }
         if self.format == Format::Json {
             let Some(key) = &self.columns.key else {
-                return Err(Failure::usage("the key's field is not named")
-                    .hint("name it: --key FIELD, or --key OUTER.INNER"));
+                return Err(Failure::usage("JSON input needs the name of the key's field")
+                    .hint("give --key FIELD, or --key OUTER.INNER"));
             };
             if self.delimiter.is_some() || self.header == Some(true) {
                 return Err(Failure::usage("JSON has neither delimiters nor a header line"));
@@ -79,7 +79,7 @@ impl Layout {
             std::iter::once(&key).chain(&values).any(|column| matches!(column, Column::Name(_)));
         let header = self.header.unwrap_or(named || self.format == Format::Csv);
         if named && !header {
-            return Err(Failure::usage("columns by name without a header line")
+            return Err(Failure::usage("columns cannot be named without a header line")
                 .hint("give their numbers, from 1, or leave --no-header out"));
         }
         let wanted = Wanted { key, values, header };
@@ -92,8 +92,10 @@ impl Layout {
             _ => {
                 let delimiter = self.delimiter.unwrap_or(b'\t');
                 if delimiter == b'\\' && !self.raw {
-                    return Err(Failure::usage("backslashes are escapes, and no delimiter")
-                        .hint("--raw reads columns without escapes"));
+                    return Err(Failure::usage(
+                        "backslashes are escapes and cannot be a delimiter",
+                    )
+                    .hint("give --raw, which reads columns without escapes"));
                 }
                 Box::new(DelimitedReader::new(input.into_reader(), wanted, delimiter, self.raw))
             }
@@ -106,6 +108,6 @@ pub(crate) fn parse_delimiter(text: &str) -> std::result::Result<u8, String> {
     match text.as_bytes() {
         b"\\t" | b"tab" => Ok(b'\t'),
         [byte] if !matches!(byte, b'\n' | b'\r' | b'"') => Ok(*byte),
-        _ => Err("a delimiter is one byte, or \\t; no line end, no quote".to_owned()),
+        _ => Err("a delimiter is one byte, or \\t, and neither a line end nor a quote".to_owned()),
     }
 }

@@ -197,7 +197,10 @@ impl Gatherer {
             std::cmp::Ordering::Equal => self.round.pop(),
             std::cmp::Ordering::Less => {
                 let (key, last) = (escape(&record.key), escape(last));
-                let message = format!("{} line {line}: key {key} after {last}", self.input_name);
+                let message = format!(
+                    "{} line {line}: key {key} comes after {last}, which is not in order",
+                    self.input_name
+                );
                 return Err(Failure::new(Exit::Failed, message)
                     .hint("leave out --sorted, or sort the input by bytes: LC_ALL=C sort"));
             }

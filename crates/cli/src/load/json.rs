@@ -36,7 +36,7 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
         let text = text.trim_ascii();
         if line == 1 && text.starts_with(b"[") {
             return Err(ReadError::Layout {
-                why: "a JSON array, where one object a line is wanted".to_owned(),
+                why: "the input is a JSON array, not one object a line".to_owned(),
                 hint: "take it apart first: jq -c '.[]' FILE | qpair load STORE - --format json"
                     .to_owned(),
             });
@@ -49,11 +49,11 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
 
 fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
     let text = std::str::from_utf8(text)
-        .map_err(|error| format!("no UTF-8 at byte {}", error.valid_up_to() + 1))?;
+        .map_err(|error| format!("the line is not UTF-8 at byte {}", error.valid_up_to() + 1))?;
     let object: Object<'_> = serde_json::from_str(text).map_err(|error| in_words(&error))?;
     let field = object.field(key)?;
     if matches!(field.value.get().as_bytes(), [b'{' | b'[' | b'n', ..]) {
-        return Err(format!("field \"{key}\" is no string or number"));
+        return Err(format!("field \"{key}\" is not a string or number"));
     }
     field.write_bytes(&mut record.key)?;
     match values {
@@ -75,7 +75,10 @@ fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Resu
 }
 
 fn in_words(error: &serde_json::Error) -> String {
-    format!("no JSON object: {}", error.to_string().replace(" at line 1 column", " at byte"))
+    format!(
+        "the line is not a JSON object: {}",
+        error.to_string().replace(" at line 1 column", " at byte")
+    )
 }
 
 /// The fields of an object, as written in the input.
@@ -173,13 +176,13 @@ impl Field<'_> {
         let text = self.value.get();
         if !text.starts_with('"') {
             if self.is_hex {
-                return Err(format!("field \"{}\" is no string", self.name));
+                return Err(format!("field \"{}\" is not a string", self.name));
             }
             out.extend_from_slice(text.as_bytes());
             return Ok(());
         }
         let Name(string) = serde_json::from_str(text)
-            .map_err(|error| format!("field \"{}\" is no string: {error}", self.name))?;
+            .map_err(|error| format!("field \"{}\" is not a string: {error}", self.name))?;
         if self.is_hex {
             let bytes = decode_hex(string.as_bytes());
             out.extend(bytes.ok_or_else(|| {

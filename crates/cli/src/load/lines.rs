@@ -30,7 +30,7 @@ impl<R: BufRead> Lines<R> {
             self.number += 1;
             if count as u64 == LINE_LEN_MAX && self.line.last() != Some(&b'\n') {
                 self.skip_rest()?;
-                let why = format!("longer than {LINE_LEN_MAX} bytes");
+                let why = format!("the line is longer than {LINE_LEN_MAX} bytes");
                 return Err(ReadError::Bad { lines: only(self.number), why });
             }
             let mut end = self.line.len();

@@ -13,13 +13,13 @@ pub(crate) fn parse_count<T: TryFrom<u64>, const MAX: u64>(text: &str) -> Result
     let counted = text.parse::<u64>().ok().filter(|count| (1..=MAX).contains(count));
     counted
         .and_then(|count| T::try_from(count).ok())
-        .ok_or_else(|| format!("'{text}' is no count from 1 to {MAX}"))
+        .ok_or_else(|| format!("'{text}' is not a whole number from 1 to {MAX}"))
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("'{text}' is no number of seconds")),
+        _ => Err(format!("'{text}' is not a number of seconds")),
     }
 }
 
@@ -43,6 +43,6 @@ pub(crate) fn parse_time(text: &str) -> Result<f64, String> {
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
-        _ => Err(format!("'{text}' is no rate: more than 0, at most 1e9")),
+        _ => Err(format!("'{text}' is not a rate: give more than 0 and at most 1e9")),
     }
 }

@@ -270,7 +270,7 @@ impl StoreArgs {
         match files_of(target).iter().find(|file| own.contains(file)) {
             None => Ok(()),
             Some(file) => {
-                let what = format!("{} is of the store itself", file.display());
+                let what = format!("{} belongs to the store itself", file.display());
                 Err(Failure::usage(what).hint("name another place for the new one"))
             }
         }
@@ -302,7 +302,9 @@ impl StoreArgs {
                 .force(create.init_force);
         }
         let opened = open_showing(options).map_err(|failure| match create {
-            Some(_) if failure.is_of_blank() => failure.or_hint("to make a new one there: --init"),
+            Some(_) if failure.is_of_blank() => {
+                failure.or_hint("give --init to make a new one there")
+            }
             _ => failure,
         });
         let (store, report) = opened?;
@@ -323,8 +325,8 @@ impl TableArgs {
             None => {
                 let names = store.table_names()?;
                 let hint = match &names[..] {
-                    [] => "it has no tables at all".to_owned(),
-                    names => format!("it has: {}", names.join(", ")),
+                    [] => "it has no tables".to_owned(),
+                    names => format!("it has the tables {}", names.join(", ")),
                 };
                 let message = format!("the store has no table \"{}\"", self.table);
                 Err(Failure::new(Exit::Negative, message).hint(hint))
@@ -404,7 +406,7 @@ pub(crate) fn parse_durability(text: &str) -> std::result::Result<Durability, St
         "sync" => Ok(Durability::Sync),
         "group" => Ok(Durability::Group),
         "async" => Ok(Durability::Async),
-        _ => Err("it is sync, group or async".to_owned()),
+        _ => Err("give sync, group or async".to_owned()),
     }
 }
 

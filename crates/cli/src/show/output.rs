@@ -25,7 +25,7 @@ impl Output {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         if qpair_kernel::standard_output_was_closed() {
             return Err(Failure::new(Exit::Failed, "writing to standard output: it is closed")
-                .hint("redirect it, to /dev/null if nobody needs it"));
+                .hint("redirect it, to /dev/null if its output is not needed"));
         }
         self.out.write_all(bytes).map_err(|error| failure(&error))
     }

@@ -63,7 +63,7 @@ pub(crate) fn unescape_into(out: &mut Vec<u8>, word: &[u8]) -> Result<(), String
                 let len = if rest.get(at + 1) == Some(&b'x') { 4 } else { 2 };
                 let escape = &rest[at..rest.len().min(at + len)];
                 let escape = String::from_utf8_lossy(escape);
-                return Err(format!("{escape} is no escape: those are \\t \\n \\r \\\\ \\x00"));
+                return Err(format!("{escape} is not an escape: those are \\t \\n \\r \\\\ \\x00"));
             }
         };
         out.push(byte);

@@ -11,10 +11,13 @@ use crate::failure::{Failure, Result};
 pub(crate) fn check_out_file(out: &Path) -> Result<()> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
     if !folder.unwrap_or(Path::new(".")).is_dir() {
-        return Err(Failure::usage(format!("--out {}: no such folder", out.display())));
+        return Err(Failure::usage(format!(
+            "--out {} is in a folder that does not exist",
+            out.display()
+        )));
     }
     if out.exists() && !out.is_file() {
-        return Err(Failure::usage(format!("--out: {} is there and no file", out.display())));
+        return Err(Failure::usage(format!("--out {} exists and is not a file", out.display())));
     }
     Ok(())
 }

@@ -73,7 +73,8 @@ impl DeviceArgs {
 pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Result<()> {
     let DeviceSpec::File(path) = spec else { return Ok(()) };
     if holds_store(path).unwrap_or(false) {
-        let what = format!("--prefill would write to {}: a qpair store is there", path.display());
+        let what =
+            format!("--prefill would write to {}, which holds a qpair store", path.display());
         return Err(Failure::new(Exit::Failed, what).hint("name a file that holds nothing"));
     }
     prefill(path, 1, observer)?;

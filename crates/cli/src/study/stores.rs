@@ -218,7 +218,7 @@ impl Stores {
 
     fn run_point(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> qpair::Result<Measure> {
         let Some(store) = config.store else {
-            let what = "a point without a store";
+            let what = "the point has no store";
             return Err(qpair::Error::new(qpair::ErrorKind::Invalid, what));
         };
         self.make(store)?;
@@ -237,7 +237,7 @@ impl Stores {
             rate_per_s = Some(peak * f64::from(percent) / 100.0);
         }
         let Some(made) = self.made.get(&(store.work, store.page_bytes)) else {
-            let what = "the store that was made just now";
+            let what = "the store that was made just now has disappeared";
             return Err(qpair::Error::new(qpair::ErrorKind::NotFound, what));
         };
         self.measure(&Asked {
@@ -266,6 +266,6 @@ fn eviction_share(parts: &[PartReport]) -> f64 {
 impl StoreRunner for Stores {
     fn run(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> Result<Measure> {
         self.run_point(config, ramp_s.max(SHORTEST_S.0), run_s.max(SHORTEST_S.1))
-            .map_err(|error| Error::new(ErrorKind::Io, format!("a store: {error}")))
+            .map_err(|error| Error::new(ErrorKind::Io, format!("running a store: {error}")))
     }
 }

@@ -38,7 +38,7 @@ fn not_a_store() {
         .failed(3, &["restore it from a backup", "qpair repair`; to make a new one", "--init"]);
     let looked = directory.run("check zero");
     assert!(!looked.err.contains("--init"), "{}", looked.err);
-    looked.failed(3, &["all zeroes", "restore it from a backup"]);
+    looked.failed(3, &["only zeroes", "restore it from a backup"]);
     directory.run("get small k").failed(3, &["smaller than a superblock"]);
     assert_eq!(directory.text("text"), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);

@@ -116,7 +116,8 @@ fn wrong_use_is_told_with_its_place() {
         .file("bad.fio", "[a]\nrw=read\niodpeth=4\n")
         .file("bs.fio", "[a]\nfilename=/dev/null\ndirect=1\n\nbs=1000\n");
     let run = |words: &str| directory.run(&format!("bench io {words}"));
-    run("bad.fio").failed(2, &["bad.fio:3: unknown option \"iodpeth\"", "did you mean iodepth"]);
+    run("bad.fio")
+        .failed(2, &["bad.fio:3: there is no option \"iodpeth\"", "did you mean iodepth"]);
     run("bs.fio").failed(2, &["bs.fio:5: job a", "multiples of 512"]);
     run("missing.fio").failed(3, &["missing.fio"]);
     run("--iodpeth=4").failed(2, &["--iodpeth", "--iodepth"]);
@@ -124,12 +125,13 @@ fn wrong_use_is_told_with_its_place() {
         .failed(2, &["fio's option zone_reset_threshold is not supported"]);
     run("--filename=x --minimal").failed(2, &["--minimal is not supported", "json"]);
     run("--filename=x --size=4k --ioengine=mmap").failed(2, &["engine mmap is not supported"]);
-    run("--filename=ram:size=1m --section=b --name=a").failed(2, &["no job of this name"]);
-    run("").failed(2, &["no job"]);
+    run("--filename=ram:size=1m --section=b --name=a")
+        .failed(2, &["names a job that does not exist"]);
+    run("").failed(2, &["no job is given"]);
     run("--readonly --filename=ram:size=1m --rw=write").failed(2, &["only reading is allowed"]);
     run("--interface=io_uring+k:task_run=defer --filename=x --size=4k")
         .failed(2, &["cannot be combined"]);
-    run("--filename=x --rw=read").failed(2, &["x is not there", "size"]);
+    run("--filename=x --rw=read").failed(2, &["x does not exist", "size"]);
     assert!(!directory.path("x").exists());
 }
 
@@ -169,7 +171,7 @@ fn options_explain_themselves() {
     assert!(run("--cmdhelp=blocksize").done().contains("bs="));
     assert!(run("--cmdhelp=all").done().lines().count() > 100);
     assert!(run("--cmdhelp=zone_reset_threshold").done().contains("not supported"));
-    run("--cmdhelp=nothing").failed(2, &["no option is called nothing"]);
+    run("--cmdhelp=nothing").failed(2, &["there is no option nothing"]);
     let help = run("--help").done();
     for word in ["--iodepth", "[default: psync]", "[unit: s]", "[example:", "Verification:"] {
         assert!(help.contains(word), "no {word} in the help");

@@ -57,7 +57,7 @@ fn states_are_documents_that_grow() {
             .contains("state")
     );
     let wrong = "bench io --filename=null:size=1m --status-interval=soon";
-    directory.run(wrong).failed(2, &["status-interval", "is no time"]);
+    directory.run(wrong).failed(2, &["status-interval", "is not a time"]);
 }
 
 /// A device without atomic writes is refused before anything is written. A device with atomic

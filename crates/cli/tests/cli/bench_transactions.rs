@@ -88,7 +88,7 @@ fn lookups_arrive_at_a_rate() {
     directory
         .run("bench scan --store r --records 4000 --rate 5")
         .failed(2, &["lookups and updates"]);
-    directory.run("bench tpcc --store t --rate 0").failed(2, &["no rate"]);
+    directory.run("bench tpcc --store t --rate 0").failed(2, &["not a rate"]);
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn ycsb_runs_its_workloads() {
     let text = run("--workload C --records 2000 --seconds 0.2 --cycles").done();
     assert!(text.contains("time of the workers") && text.contains("us per operation"), "{text}");
     run("--workload A --records 7").failed(3, &["2000 records", "--records 2000"]);
-    run("--workload G").failed(2, &["no workload"]);
-    run("--workload A --durability never").failed(2, &["no durability"]);
+    run("--workload G").failed(2, &["not a workload"]);
+    run("--workload A --durability never").failed(2, &["not a durability"]);
 }
 
 #[test]

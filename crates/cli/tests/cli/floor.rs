@@ -67,12 +67,12 @@ fn papers_settings_by_name() {
 fn wrong_use_is_told_before_anything_is_measured() {
     let run = |words: &str| Directory::new().run(words);
     run("floor").failed(2, &["DEVICE"]);
-    run("floor /dev/null").failed(2, &["no NVMe drive", "hint: qpair nvme list"]);
+    run("floor /dev/null").failed(2, &["neither an NVMe drive", "hint: qpair nvme list"]);
     run("floor fffe:00:00.0").failed(3, &["fffe:00:00.0"]);
     run("floor /dev/null --rw randwrite").failed(2, &["not allowed", "--allow-writes"]);
     run("floor /dev/null --user softnvme:size=1MiB").failed(2, &["cannot be used with"]);
     run("floor --recover fffe:00:00.0").failed(3, &["taken by no program"]);
-    run("floor --recover nvme0").failed(2, &["no address"]);
+    run("floor --recover nvme0").failed(2, &["not the address"]);
     run("floor --build made --headers /dev").failed(3, &["no kernel headers", "linux-headers"]);
     run("floor --user ram:size=1MiB").failed(2, &["NVMe driver", "hint: name softnvme:"]);
     run("floor --user softnvme:size=1MiB --rw randwrite")
@@ -83,7 +83,8 @@ fn wrong_use_is_told_before_anything_is_measured() {
         .failed(2, &["cannot be used with"]);
     run("floor --user softnvme:size=1MiB --iodepth 0").failed(2, &["0"]);
     run("floor --user softnvme:size=1MiB,mdts=1 --rw read128k").failed(3, &["MDTS"]);
-    run("floor --user softnvme:size=1MiB --out no/where.html").failed(2, &["no such folder"]);
+    run("floor --user softnvme:size=1MiB --out no/where.html")
+        .failed(2, &["folder that does not exist"]);
     run("floor --user nvme:fffe:00:00.0").failed(3, &["fffe:00:00.0"]);
 }
 

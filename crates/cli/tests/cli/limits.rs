@@ -225,7 +225,7 @@ fn a_full_device_tells_how_to_get_room() {
     // A store that could not be created has no records to delete.
     let made = directory.run(&format!("put {small} k v --init"));
     assert!(!made.err.contains("qpair delete"), "{}", made.err);
-    made.failed(3, &["making room for a new store"]);
+    made.failed(3, &["reserving space for a new store"]);
 }
 
 /// The error says that the old backup on a device is gone once the new one is being written. A
@@ -309,6 +309,6 @@ fn files_that_were_never_written_are_told_and_filled_on_request() {
     assert!(!told(io) && !told(peak));
     // A store has holes, too.
     directory.run("put s k v").done();
-    directory.run("bench peak s --seconds 0.1 --prefill").failed(3, &["a qpair store is there"]);
+    directory.run("bench peak s --seconds 0.1 --prefill").failed(3, &["holds a qpair store"]);
     assert_eq!(directory.run("get s k").done().trim(), "v");
 }

@@ -33,7 +33,7 @@ fn comma_separated() {
     assert_eq!(directory.run("get s c --table pair").done(), "\"two\nlines\",2");
     directory
         .run("load s in.csv --key nobody")
-        .failed(2, &["no column is called \"nobody\"", "id, name, note"]);
+        .failed(2, &["no column has the name \"nobody\"", "id, name, note"]);
     directory.run("load s in.csv --key id --no-header").failed(2, &["without a header line"]);
     directory
         .run_on("x;1\ny;2\n", "load s - --format csv --no-header --delimiter ; --value 2")
@@ -84,7 +84,7 @@ fn json_lines() {
     directory.run("load s in.jsonl --key id --value tags --value id").done();
     assert_eq!(directory.run("get s 7").done(), "{\"tags\":[\"x\",\"y\"],\"id\":7}");
     directory.run("load s in.jsonl").failed(2, &["--key FIELD"]);
-    directory.run("load s in.jsonl --key user").failed(3, &["line 1", "no string or number"]);
+    directory.run("load s in.jsonl --key user").failed(3, &["line 1", "not a string or number"]);
     directory.run_on("[{}]", "load s - --format json --key id").failed(2, &["array", "jq"]);
     directory
         .run_on("{\"id\":1}\n{\"id\":", "load s - --format json --key id")
@@ -157,7 +157,7 @@ fn a_doubled_name_in_a_header_is_asked_about() {
         let load = |words: &str| {
             directory.run_on(&input, &format!("load {format} - --format {format} {words}"))
         };
-        let said = ["2 columns are called \"id\"", "by its number, 1 or 3, with --header"];
+        let said = ["2 columns have the name \"id\"", "by its number, 1 or 3, with --header"];
         load("--key id").failed(2, &said);
         load("--key name --value id").failed(2, &said);
         assert!(!directory.path(format).exists(), "a store was made");

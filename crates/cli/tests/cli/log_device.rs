@@ -31,8 +31,10 @@ fn a_store_with_a_log_device() {
     directory.run("put s a 1 --log-device notes").failed(3, &["not blank"]);
     directory.run("put new a 1 --log-device notes").failed(3, &["not blank"]);
     assert!(!directory.path("new").exists());
-    directory.run("get s key --log-device nowhere").failed(3, &["there is no log device nowhere"]);
-    // Move the log to another file, into the store, and back.
+    directory
+        .run("get s key --log-device nowhere")
+        .failed(3, &["the log device nowhere does not exist"]);
+    // Moved: to another file, into the store, and back.
     for place in ["moved.log", "none", "s.log"] {
         directory.run(&format!("put s a {place} --log-device {place}")).done();
         assert_eq!(directory.run("get s a").done(), place);

@@ -25,7 +25,7 @@ fn words_that_name_no_drive() {
     for command in ["bind", "unbind"] {
         directory.run(&format!("nvme {command}")).failed(2, &["ADDRESS"]);
         let run = directory.run(&format!("nvme {command} /dev/nvme0"));
-        run.failed(2, &["no address of a PCI function", "0000:3b:00.0"]);
+        run.failed(2, &["not the address of a PCI function", "0000:3b:00.0"]);
         let run = directory.run(&format!("nvme {command} fffe:00:00.0"));
         run.failed(3, &["no PCI function fffe:00:00.0", "hint: qpair nvme list"]);
     }
@@ -66,7 +66,7 @@ fn controllers_that_cannot_be_had() {
     let directory = Directory::new();
     for command in ["identify", "format-check"] {
         let run = |what: &str| directory.run(&format!("nvme {command} {what}"));
-        run("/dev/nvme0n1").failed(2, &["a file of the kernel's driver", "qpair nvme list"]);
+        run("/dev/nvme0n1").failed(2, &["belongs to the kernel's driver", "qpair nvme list"]);
         run("fffe:00:00.0").failed(3, &["no PCI function fffe:00:00.0"]);
         run("vfio-user:nothing.sock").failed(3, &["nothing.sock"]);
         run("softnvme:sise=1MiB").failed(2, &["sise"]);

@@ -49,7 +49,34 @@ fn shells_complete_every_option() {
     directory.run("completions tcsh").failed(2, &["tcsh", "bash"]);
 }
 
-/// Collects the names of a command and of all commands below it.
+#[test]
+fn help_and_bash_have_every_key_of_a_device() {
+    let directory = Directory::new();
+    let help = directory.run("bench peak --help").done();
+    let target = directory.run("target --help").done();
+    std::fs::write(directory.path("script"), directory.run("completions bash").done()).unwrap();
+    let complete = |word: &str| {
+        let line = format!("qpair bench peak {word}");
+        let calls = "source script; COMP_LINE=$1 COMP_POINT=${#1} COMP_CWORD=3; \
+                     COMP_WORDS=(qpair bench peak \"${1##* }\"); \
+                     _qpair_devices qpair \"${1##*[:= ]}\" x; echo ${COMPREPLY[@]}";
+        let mut bash = std::process::Command::new("bash");
+        let output = bash.args(["-c", calls, "bash", &line]).current_dir(directory.path("."));
+        String::from_utf8(output.output().unwrap().stdout).unwrap()
+    };
+    for section in qpair_drivers::sections() {
+        let offered = complete(&section.prefix);
+        for row in section.rows {
+            let said = format!("- {}: ", row.name);
+            assert!(help.contains(&said) && target.contains(&said), "{}", row.name);
+            assert!(offered.split_whitespace().any(|key| key == format!("{}=", row.name)));
+        }
+    }
+    assert_eq!(complete("d=delay:read_us=1:ram:size=4k,bl"), "4k,block=\n");
+    assert_eq!(complete("--inter"), "--interface\n");
+}
+
+/// The names of a command and of all below it.
 fn commands(directory: &Directory, words: &str, all: &mut Vec<String>) {
     let help = directory.run(&format!("{words} --help")).done();
     all.push(words.to_owned());

@@ -30,10 +30,10 @@ fn put_get_delete() {
     directory.file("value", "from a file");
     directory.run("put s ada --value-file value").done();
     assert_eq!(directory.run("get s ada").done(), "from a file");
-    directory.run("get s nobody").failed(1, &["no such key: nobody"]);
+    directory.run("get s nobody").failed(1, &["the key nobody does not exist"]);
     directory.run("delete s ada").done();
-    directory.run("delete s ada").failed(1, &["no such key: ada"]);
-    directory.run("get s ada").failed(1, &["no such key"]);
+    directory.run("delete s ada").failed(1, &["the key ada does not exist"]);
+    directory.run("get s ada").failed(1, &["does not exist"]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn every_interface_or_a_reason() {
             _ => eprintln!("skipped {io}: {}", run.err),
         }
     }
-    directory.run("get s a --interface spdk").failed(2, &["no interface is called"]);
+    directory.run("get s a --interface spdk").failed(2, &["there is no interface"]);
     directory.run("get s a --memory lots").failed(2, &["size"]);
     directory.run("get s a --memory 4k").failed(3, &["too small", "--memory"]);
 }

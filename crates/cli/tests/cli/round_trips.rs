@@ -158,7 +158,7 @@ fn json_reads_bytes_as_hexadecimal_digits() {
     assert_eq!(directory.run("get s --key-hex ff00 --hex").done(), "0a\n");
     directory.run_on(input, "load s - --format json --key key --value more.value").done();
     assert_eq!(directory.run("get s --key-hex ff00 --hex").done(), "ff\n");
-    for (digits, why) in [("\"f\"", "key_hex"), ("\"fg\"", "hexadecimal"), ("12", "no string")] {
+    for (digits, why) in [("\"f\"", "key_hex"), ("\"fg\"", "hexadecimal"), ("12", "not a string")] {
         let input = format!("{{\"key_hex\":{digits}}}\n");
         directory.run_on(input, "load s - --format json --key key").failed(3, &["line 1", why]);
     }

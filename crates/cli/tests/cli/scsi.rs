@@ -36,7 +36,7 @@ fn sense_data_is_told_in_words() {
     assert_eq!(out, "illegal request, 24/00 invalid field in CDB, byte 1 of the CDB\n");
     let out = directory.run("scsi sense f00003000004d20a0000000011000000").done();
     assert_eq!(out, "medium error, 11/00 unrecovered read error, at block 1234\n");
-    directory.run("scsi sense 12 34").failed(2, &["no sense data", "70, 71, 72 or 73"]);
+    directory.run("scsi sense 12 34").failed(2, &["not sense data", "70, 71, 72 or 73"]);
     directory.run("scsi sense xyz").failed(2, &["hexadecimal"]);
 }
 

@@ -56,13 +56,13 @@ fn sockets_that_are_taken_or_left() {
     let directory = Directory::new();
     let mut drive = start(&directory, "--socket s --null");
     let run = directory.run("softdrive --socket s --null");
-    run.failed(3, &["somebody serves at", "hint: end that one"]);
+    run.failed(3, &["another process serves at", "hint: end that one"]);
     drive.child.kill().unwrap();
     drive.child.wait().unwrap();
     assert!(directory.path("s").exists(), "nobody was there to remove it");
     end(start(&directory, "--socket s --null"));
     directory.file("f", "text");
-    directory.run("softdrive --socket f --null").failed(3, &["is no socket"]);
+    directory.run("softdrive --socket f --null").failed(3, &["is not a socket"]);
     directory.run("softdrive --socket no/where").failed(3, &["make the folder"]);
     directory.run("softdrive --socket s --idle now").failed(2, &["nap=1000"]);
     directory.run("softdrive --socket s --profile tape").failed(2, &["tape"]);

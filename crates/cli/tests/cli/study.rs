@@ -63,7 +63,7 @@ fn wrong_use_is_told_before_anything_is_measured() {
     directory.file("d.html", vec![7; 1 << 20]);
     let run = |words: &str| directory.run(words);
     run("study --experiment s9").failed(2, &["s9", "s1-fig2"]);
-    run("study --out no/where/x.html").failed(2, &["no such folder"]);
+    run("study --out no/where/x.html").failed(2, &["folder that does not exist"]);
     run("study --out x.json").failed(2, &["HTML"]);
     run("study --out d.html --device d.html").failed(2, &["is a device of the study"]);
     run("study --budget soon").failed(2, &["soon"]);

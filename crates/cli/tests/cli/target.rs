@@ -179,12 +179,12 @@ fn a_front_end_that_makes_no_sense_is_told_of() {
     // A header: request 99, version 1, no payload.
     guest.write_all(&[99, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).unwrap();
     let line = tells.find(|line| line.as_ref().unwrap().contains("sent away")).unwrap().unwrap();
-    for word in [" WARN qpair_serve", "disk=\"d\"", "a request that is not known: 99"] {
+    for word in [" WARN qpair_serve", "disk=\"d\"", "request 99 is unknown"] {
         assert!(line.contains(word), "{line}");
     }
     assert!(!line.contains('\u{1b}'), "coloured, and no terminal: {line}");
     directory.run("target --rpc r --log loud").failed(2, &["'loud' is no level", "notice"]);
-    directory.run("target --rpc r --log qpair_nvm=debug").failed(2, &["no crate", "qpair_nvme"]);
+    directory.run("target --rpc r --log qpair_nvm=debug").failed(2, &["not a crate", "qpair_nvme"]);
 }
 
 /// A guest connects, sends an invalid message and is disconnected, over and over, beside one that

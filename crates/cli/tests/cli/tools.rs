@@ -35,12 +35,12 @@ fn a_backup_is_a_store_of_its_own() {
     assert!(directory.run("check copy").done().contains("no damage found"));
     assert_eq!(directory.run("scan copy").done(), directory.run("scan s").done());
     directory.run("put copy new record").done();
-    directory.run("get s new").failed(1, &["no such key"]);
+    directory.run("get s new").failed(1, &["does not exist"]);
     directory.run("backup s copy").failed(3, &["not blank", "--force"]);
     let json = directory.json("backup s copy --force --json");
     assert!(json["pages"].as_u64().unwrap() > 10 && json["timestamp"].as_u64().unwrap() > 0);
-    directory.run("get copy new").failed(1, &["no such key"]);
-    // Back up to another number of members.
+    directory.run("get copy new").failed(1, &["does not exist"]);
+    // Another number of members.
     directory.run("backup s stripe:unit=64KiB:a+b").done();
     assert_eq!(directory.run("scan stripe:unit=64KiB:a+b --count").done(), "3000\n");
     directory.run("backup nothing t").failed(3, &["there is no store"]);
@@ -63,9 +63,9 @@ fn a_copy_has_pages_of_another_size() {
     assert!(directory.run("check copy").done().contains("no damage found"));
     assert!(directory.run("copy s smaller --page-size 512").done().contains("pages of 512 bytes"));
     assert_eq!(directory.run("scan smaller").done(), records);
-    // An existing target is not overwritten, and an incomplete copy is removed.
-    directory.run("copy s copy").failed(3, &["copy is there already"]);
-    directory.run("copy s s").failed(2, &["of the store itself"]);
+    // What is there is not written over, and what cannot be made whole is gone.
+    directory.run("copy s copy").failed(3, &["copy exists already"]);
+    directory.run("copy s s").failed(2, &["to the store itself"]);
     let key = "k".repeat(600);
     directory.run(&format!("put s {key} 1 --table long")).done();
     directory
@@ -147,7 +147,7 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
 
 /// A regression: the check ended with 0, and the repair said that the store was not damaged.
 #[test]
-fn a_damaged_twin_is_damage() {
+fn a_damaged_second_copy_is_damage() {
     for place in [0, 32 << 10, 64 << 10, (64 << 10) + 4096] {
         let directory = filled();
         let before = directory.run("scan s").done();
@@ -156,10 +156,10 @@ fn a_damaged_twin_is_damage() {
         assert!(!run.out.contains("no damage found"), "{}", run.out);
         let last = run.err.lines().last().unwrap();
         assert!(
-            last.contains("s is damaged in 1 place") && last.contains("nothing is lost"),
+            last.contains("s is damaged in 1 place") && last.contains("no data is lost"),
             "{last}"
         );
-        run.failed(1, &["damage: the ", "cannot be read; its twin can"]);
+        run.failed(1, &["damage: the ", "cannot be read; its second copy can"]);
         assert!(directory.run("check s --json").out.contains("\"sound\":false"));
         let told = directory.run("repair s saved").done();
         assert!(!told.contains("not damaged") && told.contains("damage: the "), "{told}");
@@ -296,7 +296,7 @@ fn ranges_and_tables_are_removed() {
     assert_eq!(removed("--from a"), "removed 2,000 records\n");
     directory.run("put s k v --table other").done();
     directory.run("drop s other").done();
-    directory.run("drop s other").failed(1, &["no such table"]);
+    directory.run("drop s other").failed(1, &["does not exist"]);
     assert_eq!(directory.run("tables s").done(), "default\n");
 }
 
@@ -311,7 +311,7 @@ fn a_table_gets_another_name() {
     assert_eq!(directory.run("rename s other new").done(), "");
     assert_eq!(directory.run("tables s").done(), "default\nnew\n");
     assert_eq!(directory.run("get s k --table new").done(), "v");
-    directory.run("rename s other new").failed(1, &["no such table: other"]);
+    directory.run("rename s other new").failed(1, &["the table other does not exist"]);
     directory.run("rename s new").failed(2, &["required"]);
     // The log of a crashed store has the commits.
     let (store, copy) = (directory.path("s"), directory.path("copy"));

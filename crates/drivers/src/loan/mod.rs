@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 pub use in_use::{reasons, uses};
 pub use named::{Named, Unit};
-use note::{FOLDER, Note, Owed};
+use note::{FOLDER, Note, Original};
 
 /// The time limit for the kernel to create block devices of a drive. SAS controllers are reset, and
 /// look for the drives behind them.
@@ -36,7 +36,7 @@ const RECOVER: &str =
 pub struct Loan {
     address: PciAddress,
     serial: Option<String>,
-    owed: Owed,
+    original: Original,
     note: Note,
     ended: bool,
 }
@@ -51,8 +51,10 @@ impl Loan {
         let root = Root::system();
         let function = Function::read(&root, address)?;
         if !function.is_nvme() && !function.is_sas() {
-            let context =
-                format!("{address} is no NVMe or SAS controller (class {:06x})", function.class);
+            let context = format!(
+                "{address} is not an NVMe or SAS controller (class {:06x})",
+                function.class
+            );
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("qpair nvme list and qpair scsi list show them"));
         }
@@ -62,12 +64,14 @@ impl Loan {
             let context = format!("{address} was taken by a program that did not give it back");
             return Err(Error::new(ErrorKind::Busy, context).hint(RECOVER));
         }
-        let outcome = owed_of(&function).and_then(|owed| {
+        let outcome = original_of(&function).and_then(|original| {
             free(&function)?;
-            note.write(&owed).map(|()| owed)
+            note.write(&original).map(|()| original)
         });
         match outcome {
-            Ok(owed) => Ok(Self { address, serial: function.serial, owed, note, ended: false }),
+            Ok(original) => {
+                Ok(Self { address, serial: function.serial, original, note, ended: false })
+            }
             Err(error) => {
                 note.remove()?;
                 Err(error)
@@ -109,7 +113,7 @@ impl Loan {
     /// # Errors
     /// `Busy`: this program still has it open. `Io`: the driver does not take it.
     pub fn home(&mut self) -> Result<()> {
-        give_back(self.address, &self.owed)
+        give_back(self.address, &self.original)
     }
 
     /// Returns the block device of one of the controller's drives. Waits until the kernel has
@@ -126,7 +130,7 @@ impl Loan {
                 Some(Ok(path)) if self.serial == function.serial => return Ok(path),
                 Some(Ok(_)) => {
                     let context = format!(
-                        "{address} has another serial number than before ({:?}, {:?})",
+                        "{address} has the serial number {:?} now, but had {:?} before",
                         function.serial, self.serial
                     );
                     return Err(Error::new(ErrorKind::Gone, context));
@@ -136,7 +140,7 @@ impl Loan {
             }
             if begin.elapsed() > BACK_WITHIN {
                 let context = format!(
-                    "{address}: no block device of {unit:?} within {} s",
+                    "{address} has no block device of {unit:?} after {} s",
                     BACK_WITHIN.as_secs()
                 );
                 let error = Error::new(ErrorKind::Gone, context).hint("dmesg | tail says why");
@@ -162,8 +166,8 @@ impl Loan {
     /// # Errors
     /// The errors of writing the note.
     pub fn needs_module(&mut self, name: &str) -> Result<()> {
-        self.owed.module = Some(name.to_owned());
-        self.note.write(&self.owed)
+        self.original.module = Some(name.to_owned());
+        self.note.write(&self.original)
     }
 
     /// Gives the drive back to its driver.
@@ -172,19 +176,19 @@ impl Loan {
     /// As [`Loan::home`]; after an error the note stays.
     pub fn end(mut self) -> Result<()> {
         self.ended = true;
-        settle(self.address, &self.owed, &self.note)
+        settle(self.address, &self.original, &self.note)
     }
 
     fn is_at_home(&self, function: &Function) -> bool {
-        function.driver.as_deref() == Some(&*self.owed.driver)
+        function.driver.as_deref() == Some(&*self.original.driver)
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
         if !self.ended {
-            // If this fails, the note stays. There is no caller to report the error to.
-            let _ = settle(self.address, &self.owed, &self.note);
+            // The note stays if it fails, and there is no caller to be told.
+            let _ = settle(self.address, &self.original, &self.note);
         }
     }
 }
@@ -207,12 +211,12 @@ pub fn recover(which: Option<PciAddress>) -> Result<Vec<(PciAddress, String)>> {
     for address in all.into_iter().filter(|address| which.is_none_or(|it| it == *address)) {
         be_root(address)?;
         let mut note = Note::lock(folder, address)?;
-        let Some(owed) = note.read()? else {
+        let Some(original) = note.read()? else {
             note.remove()?;
             continue;
         };
-        settle(address, &owed, &note)?;
-        done.push((address, owed.driver));
+        settle(address, &original, &note)?;
+        done.push((address, original.driver));
     }
     Ok(done)
 }
@@ -225,7 +229,7 @@ fn be_root(address: PciAddress) -> Result<()> {
     Err(Error::new(ErrorKind::Denied, context).hint("sudo qpair ..."))
 }
 
-fn owed_of(function: &Function) -> Result<Owed> {
+fn original_of(function: &Function) -> Result<Original> {
     let address = function.address;
     let home = |driver: &&String| *driver != VFIO_PCI;
     let Some(driver) = function.driver.as_ref().filter(home) else {
@@ -236,7 +240,7 @@ fn owed_of(function: &Function) -> Result<Owed> {
         )));
     };
     let named = sysfs::override_of(&Root::system(), address);
-    Ok(Owed { driver: driver.clone(), named, module: None })
+    Ok(Original { driver: driver.clone(), named, module: None })
 }
 
 /// Checks that nothing on a drive is in use.
@@ -270,31 +274,31 @@ fn opens(path: PathBuf) -> Result<PathBuf> {
 }
 
 /// Restores everything in the note, and removes the note.
-fn settle(address: PciAddress, owed: &Owed, note: &Note) -> Result<()> {
-    give_back(address, owed)?;
-    if let Some(module) = &owed.module {
+fn settle(address: PciAddress, original: &Original, note: &Note) -> Result<()> {
+    give_back(address, original)?;
+    if let Some(module) = &original.module {
         unload(module)?;
     }
     note.remove()
 }
 
-fn give_back(address: PciAddress, owed: &Owed) -> Result<()> {
+fn give_back(address: PciAddress, original: &Original) -> Result<()> {
     let root = Root::system();
     let driver = Function::read(&root, address)?.driver;
-    if driver.as_deref() == Some(&*owed.driver) {
+    if driver.as_deref() == Some(&*original.driver) {
         return Ok(());
     }
-    let now = sysfs::give(&root, address, &owed.named)?.now;
-    if now.as_deref() == Some(&*owed.driver) {
+    let now = sysfs::give(&root, address, &original.named)?.now;
+    if now.as_deref() == Some(&*original.driver) {
         return Ok(());
     }
     let context = format!(
         "{address} belongs to the driver {}, and {} has it",
-        owed.driver,
+        original.driver,
         now.as_deref().unwrap_or("none")
     );
     Err(Error::new(ErrorKind::Io, context)
-        .hint(format!("sudo modprobe {}; then {RECOVER}", owed.driver)))
+        .hint(format!("sudo modprobe {}; then {RECOVER}", original.driver)))
 }
 
 /// Unloads a module that drives no function any more.

@@ -37,7 +37,9 @@ impl Unit {
                 (path, u64::from_str_radix(digits, 16).ok().map(Self::Sas))
             }
         };
-        unit.ok_or_else(|| Error::new(ErrorKind::Unsupported, format!("{path} is not understood")))
+        unit.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("{path} has an unknown content"))
+        })
     }
 }
 
@@ -68,7 +70,7 @@ impl Named {
         match self.unit {
             Unit::Namespace(nsid) => Ok(format!("{}/ns{nsid}", self.address)),
             Unit::Sas(_) => {
-                let context = format!("{} is no NVMe controller", self.address);
+                let context = format!("{} is not an NVMe controller", self.address);
                 Err(Error::new(ErrorKind::Unsupported, context))
             }
         }
@@ -113,7 +115,7 @@ fn find(name: &str) -> Result<Named> {
 }
 
 fn no_drive(name: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("{name} is no NVMe drive of this machine, and no SAS drive"))
+    Error::new(ErrorKind::Invalid, format!("{name} is neither an NVMe drive nor a SAS drive of this machine"))
         .hint("qpair nvme list and qpair scsi list show them; --user takes others, such as softnvme:size=1GiB")
 }
 

@@ -19,7 +19,7 @@ pub(super) const FOLDER: &str = "/run/qpair/loans";
 
 /// The state that has to be restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Owed {
+pub(super) struct Original {
     /// The kernel's driver that had the drive.
     pub(super) driver: String,
     /// The driver that `driver_override` named for this function, or "".
@@ -28,7 +28,7 @@ pub(super) struct Owed {
     pub(super) module: Option<String>,
 }
 
-impl Owed {
+impl Original {
     fn text(&self) -> String {
         let module = self.module.as_deref().unwrap_or_default();
         format!("driver={}\nnamed={}\nmodule={module}\n", self.driver, self.named)
@@ -91,15 +91,15 @@ impl Note {
     }
 
     /// Reads the note; `None` if it is empty or incomplete.
-    pub(super) fn read(&mut self) -> Result<Option<Owed>> {
+    pub(super) fn read(&mut self) -> Result<Option<Original>> {
         let mut text = String::new();
         let read = self.file.rewind().and_then(|()| self.file.read_to_string(&mut text));
         read.map_err(|cause| Error::os(cause, format!("reading {}", self.path.display())))?;
-        Ok(Owed::parse(&text))
+        Ok(Original::parse(&text))
     }
 
-    pub(super) fn write(&mut self, owed: &Owed) -> Result<()> {
-        let text = owed.text();
+    pub(super) fn write(&mut self, original: &Original) -> Result<()> {
+        let text = original.text();
         let written = (|| {
             self.file.rewind()?;
             self.file.write_all(text.as_bytes())?;
@@ -123,29 +123,30 @@ mod tests {
     fn a_note_outlives_its_lock() {
         let folder = tempfile::tempdir().unwrap();
         let address = PciAddress::parse("0000:03:00.0").unwrap();
-        let owed = Owed { driver: "nvme".into(), named: String::new(), module: None };
+        let original = Original { driver: "nvme".into(), named: String::new(), module: None };
         let mut note = Note::lock(folder.path(), address).unwrap();
         assert_eq!(note.read().unwrap(), None);
-        note.write(&owed).unwrap();
+        note.write(&original).unwrap();
         let error = Note::lock(folder.path(), address).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-        note.write(&Owed { module: Some("hwperf".into()), ..owed.clone() }).unwrap();
-        // A killed process also leaves the note behind.
+        note.write(&Original { module: Some("hwperf".into()), ..original.clone() }).unwrap();
+        // As a process that is killed does.
         drop(note);
         assert_eq!(Note::all(folder.path()), [address]);
         let mut note = Note::lock(folder.path(), address).unwrap();
         assert_eq!(note.read().unwrap().unwrap().module.as_deref(), Some("hwperf"));
-        note.write(&owed).unwrap();
-        assert_eq!(note.read().unwrap(), Some(owed));
+        note.write(&original).unwrap();
+        assert_eq!(note.read().unwrap(), Some(original));
         note.remove().unwrap();
         assert!(Note::all(folder.path()).is_empty());
     }
 
     #[test]
     fn half_a_note_is_none() {
-        let whole = Owed { driver: "nvme".into(), named: "nvme".into(), module: Some("m".into()) };
+        let whole =
+            Original { driver: "nvme".into(), named: "nvme".into(), module: Some("m".into()) };
         let text = whole.text();
-        assert_eq!(Owed::parse(&text), Some(whole));
-        assert!((0..text.len()).all(|len| Owed::parse(&text[..len]).is_none()));
+        assert_eq!(Original::parse(&text), Some(whole));
+        assert!((0..text.len()).all(|len| Original::parse(&text[..len]).is_none()));
     }
 }

@@ -120,7 +120,7 @@ impl Space {
     pub(super) fn no_row(&self, count: u64) -> Error {
         Error::with_hint(
             ErrorKind::NoSpace,
-            format!("no run of {count} free pages on {}", self.device.info().name),
+            format!("there is no run of {count} free pages on {}", self.device.info().name),
             "make room on the device, or delete records and let a checkpoint pass",
         )
     }

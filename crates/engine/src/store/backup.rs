@@ -120,7 +120,7 @@ impl Store {
         if target.size_bytes() < size_bytes {
             target
                 .grow(size_bytes)
-                .map_err(|error| Error::block(error, "making room for the backup"))?;
+                .map_err(|error| Error::block(error, "reserving space for the backup"))?;
         }
         // From here on the target has no valid contents.
         qpair_members::erase(&members)?;
@@ -211,7 +211,7 @@ fn check_target(
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "pages of {page_size} bytes on {}, whose blocks have {} bytes",
+                    "pages of {page_size} bytes do not fit {}, whose blocks have {} bytes",
                     info.name, info.logical_block_bytes
                 ),
             ));

@@ -93,7 +93,7 @@ impl TaskTable {
 fn not_empty() -> Error {
     Error::with_hint(
         ErrorKind::Invalid,
-        "a sorted load into a table that is not empty",
+        "a sorted load needs an empty table",
         "load into a new table, or use an unsorted load",
     )
 }

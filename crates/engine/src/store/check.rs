@@ -9,7 +9,7 @@
 //!   list of faults.
 
 mod read;
-mod twins;
+mod second_copies;
 mod walk;
 
 use qpair_format::catalog::decode;

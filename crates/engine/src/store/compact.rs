@@ -154,7 +154,7 @@ impl Store {
             let (behind, unlinked) = shared.space.behind(front);
             report.bytes_behind = behind * shared.page_size as u64;
             report.log_bytes_behind = unlinked * shared.page_size as u64;
-            while shared.space.cut_some().map_err(|e| Error::block(e, "cutting the store off"))? {}
+            while shared.space.cut_some().map_err(|e| Error::block(e, "truncating the store"))? {}
             if compaction.moved == 0 || behind == 0 {
                 break;
             }
@@ -238,7 +238,7 @@ impl Compaction<'_> {
         match (self.progress)(self.moved, self.total.max(self.moved)) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
-                Err(Error::new(ErrorKind::Interrupted, "compaction was broken off"))
+                Err(Error::new(ErrorKind::Interrupted, "compaction was interrupted"))
             }
         }
     }

@@ -198,7 +198,7 @@ pub(super) fn make_room_for_superblocks(
         if member.size_bytes() < needed {
             member
                 .grow(needed)
-                .map_err(|error| Error::block(error, "making room for a new store"))?;
+                .map_err(|error| Error::block(error, "reserving space for a new store"))?;
         }
     }
     Ok(())

@@ -192,7 +192,7 @@ impl StoreOptions {
             || !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&self.page_size)
         {
             return invalid(format!(
-                "a page size of {} bytes: it is a power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}",
+                "a page size of {} bytes is not possible: it is a power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}",
                 self.page_size
             ));
         }
@@ -200,18 +200,18 @@ impl StoreOptions {
             || !self.stripe_unit_bytes.is_multiple_of(self.page_size as u64)
         {
             return invalid(format!(
-                "a stripe unit of {} bytes: it is a multiple of the page size, {} bytes",
+                "a stripe unit of {} bytes is not possible: it is a multiple of the page size, {} bytes",
                 self.stripe_unit_bytes, self.page_size
             ));
         }
         if self.workers > WORKERS_MAX {
             return invalid(format!(
-                "{} workers: a store has at most {WORKERS_MAX}, and one to a core is best",
+                "{} workers are not possible: a store has at least 1 and at most {WORKERS_MAX}, and one to a core is best",
                 self.workers
             ));
         }
         if self.depth == 0 || self.batch == 0 {
-            return invalid("a depth or batch of 0".to_owned());
+            return invalid("the depth and the batch must be at least 1".to_owned());
         }
         Ok(())
     }

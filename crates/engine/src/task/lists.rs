@@ -30,7 +30,7 @@ pub(crate) async fn extents_of(shared: &Shared, descriptor: Descriptor) -> Resul
     }
     Err(Error::new(
         ErrorKind::Corrupt,
-        format!("a large value at page {} past the store's end", descriptor.page_id),
+        format!("a large value begins at page {}, past the store's end", descriptor.page_id),
     ))
 }
 

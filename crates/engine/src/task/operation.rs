@@ -330,7 +330,7 @@ pub(crate) fn refuse_on_worker() -> Result<()> {
     if current(|_| ()).is_some() {
         return Err(Error::with_hint(
             ErrorKind::Invalid,
-            "a blocking call on a worker",
+            "a worker cannot make a blocking call",
             "in a task use the async calls, such as table.task().get(key).await; open, create and drop tables outside of tasks",
         ));
     }

@@ -31,7 +31,7 @@ pub async fn sleep(duration: Duration) -> Result<()> {
     let Some(deadline) = current(|worker| worker.deadline(duration)) else {
         return Err(Error::with_hint(
             ErrorKind::Invalid,
-            "a task sleeps by the timer of its worker, and this is none of a store's workers",
+            "a task sleeps by the timer of its worker, but this thread is not a worker of a store",
             "spawn the task with Store::spawn",
         ));
     };

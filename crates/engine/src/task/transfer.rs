@@ -24,7 +24,9 @@ pub(crate) async fn scratch_frame() -> Result<FrameIndex> {
             }
             None => worker.keep_waker(context.waker(), worker.wait_for_frame().map(Err)),
         })
-        .unwrap_or_else(|| Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker"))))
+        .unwrap_or_else(|| {
+            Poll::Ready(Err(Error::new(ErrorKind::Invalid, "the call was not made on a worker")))
+        })
     })
     .await
 }
@@ -70,7 +72,7 @@ impl Transfer {
 
     pub(crate) async fn done(mut self) -> Result<Completion> {
         let Some(ticket) = self.ticket else {
-            return Err(Error::new(ErrorKind::Invalid, "not on a worker"));
+            return Err(Error::new(ErrorKind::Invalid, "the call was not made on a worker"));
         };
         let completion = poll_fn(|context| {
             current(|worker| worker.keep_waker(context.waker(), worker.poll_own(ticket)))

@@ -195,8 +195,8 @@ impl Tx {
         locking::describe(id, name.as_deref())
     }
 
-    /// Drops what snapshots and open transactions keep, when the store is being closed and no commit
-    /// is under way.
+    /// Drops what snapshots and open transactions keep, when the store is being closed and no
+    /// commit is under way.
     pub(crate) fn collect_all(&self) {
         self.drop_images();
         self.large.free_all(&self.shared);

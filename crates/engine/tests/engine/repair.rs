@@ -227,7 +227,7 @@ fn records_of_checkpoints_and_superblocks() {
     let (device, models) = closed();
     let copy = copy_of(device.as_ref(), device.size_bytes());
     damage(&copy, 0);
-    // The second copy is enough.
+    // Its second copy serves.
     let (report, _) = salvage(&copy);
     assert!(report.healthy && report.harmless.len() == 1, "{report:#?}");
     damage(&copy, 1);

@@ -142,7 +142,7 @@ impl LogPosition {
             (Some(position), None) => Ok(position),
             (_, fault) => Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("a log position is invalid: {}", fault.unwrap_or_default()),
+                format!("a log position is not valid: {}", fault.unwrap_or_default()),
             )),
         }
     }

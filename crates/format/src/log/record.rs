@@ -215,7 +215,7 @@ impl<'a> Record<'a> {
         let record = Self::checked(bytes)?;
         let (mut rest, mut count) = (record.operations, 0);
         while !rest.is_empty() {
-            let (_, len) = Operation::decode(rest).ok_or("cannot decode an operation")?;
+            let (_, len) = Operation::decode(rest).ok_or("an operation cannot be decoded")?;
             rest = &rest[len..];
             count += 1;
         }

@@ -44,7 +44,10 @@ pub(crate) fn read_logs(
                 })?;
             }
             MergeStep::Wait => {
-                return Err(Error::new(ErrorKind::Corrupt, "the log waits for nothing"));
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    "the log waits for a record that does not exist",
+                ));
             }
             MergeStep::Record => {
                 let Some(((log, lsn), record)) = merge.place().zip(merge.record()) else {

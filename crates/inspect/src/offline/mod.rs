@@ -131,7 +131,7 @@ fn read_checkpoint(
         let record = reader.read_page(page_id)?.and_then(|page| {
             Record::decode(&page)
                 .filter(|record| record.store_id == superblock.store_id)
-                .ok_or_else(|| format!("page {page_id} is no checkpoint record of this store"))
+                .ok_or_else(|| format!("page {page_id} is not a checkpoint record of this store"))
         });
         match record {
             Ok(record) => records.push(record),

@@ -54,7 +54,7 @@ impl PageReader {
         if arena.block_size() < page_size {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("{} does not move pages of {page_size} bytes", device.info().name),
+                format!("{} cannot transfer pages of {page_size} bytes", device.info().name),
             ));
         }
         Ok(Self { device, log_device, arena, channel, page_size })

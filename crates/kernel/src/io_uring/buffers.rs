@@ -182,7 +182,7 @@ fn piece(arena: &Arena, n: usize, piece_shift: u32) -> libc::iovec {
 fn too_many(bytes: usize, piece_shift: u32) -> Error {
     let (piece, most) = (1usize << piece_shift, PIECES_MAX << piece_shift);
     let what = format!(
-        "registering {bytes} bytes of memory with io_uring: in pieces of {piece} bytes the kernel takes {most}"
+        "{bytes} bytes of memory cannot be registered with io_uring: in pieces of {piece} bytes the kernel takes {most}"
     );
     let error = Error::new(ErrorKind::Limit, what);
     match piece_shift {
@@ -198,7 +198,7 @@ fn failed(cause: io::Error, bytes: usize) -> Error {
     let what = format!("registering {bytes} bytes of memory with io_uring");
     match errno {
         Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, what).caused_by(cause).hint(
-            format!("{}, say io_uring:buffers=off, or use libaio", raise_memlock()),
+            format!("{}, write io_uring:buffers=off, or use libaio", raise_memlock()),
         ),
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => Error::os(cause, what).hint(
             "a seccomp profile may forbid io_uring_register: allow it there, or write buffers=off,file=off",

@@ -382,8 +382,9 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         let event = match self.event.take() {
             Some(event) => event,
             None => {
-                let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-                    .map_err(|cause| Error::os(cause.into(), "an event for completions"))?;
+                let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(
+                    |cause| Error::os(cause.into(), "creating an event for completions"),
+                )?;
                 self.ring.register_event(event.as_raw_fd())?;
                 event
             }

@@ -86,11 +86,11 @@ pub(super) fn read_once(
     let arena = match registered {
         Some(arena) => arena.clone(),
         None => Arena::new((block_bytes as usize).max(4096), 1, ArenaOptions::ordinary_pages())
-            .map_err(|cause| Error::os(cause, "memory for a first read"))?,
+            .map_err(|cause| Error::os(cause, "allocating memory for a first read"))?,
     };
     let Some(buffer) = arena.lease() else { return Ok(Ok(())) };
     if channel.submit(Request::read(0, block_bytes, buffer, 0)).is_err() {
-        return Err(Error::new(ErrorKind::Busy, "a new channel that takes no request"));
+        return Err(Error::new(ErrorKind::Busy, "a new channel refused a request"));
     }
     let mut completions = Vec::with_capacity(1);
     let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };

@@ -69,7 +69,7 @@ const SECTOR_BYTES: u64 = 512;
 pub(super) fn check(file: &File) -> Result<Reach> {
     let name = file.name();
     if !file.direct {
-        let what = format!("polling (+p) {name}, which is open through the page cache");
+        let what = format!("{name} cannot be polled (+p): it is open through the page cache");
         return Err(Error::new(ErrorKind::Invalid, what)
             .hint("the cache has no queue to poll: open it with O_DIRECT, or leave +p out"));
     }
@@ -78,7 +78,8 @@ pub(super) fn check(file: &File) -> Result<Reach> {
     // A partition has the queue of its disk.
     let queue = ["queue", "../queue"].map(|leaf| node.join(leaf)).into_iter().find(|q| q.is_dir());
     let Some(queue) = queue else {
-        let what = format!("polling (+p) {name}: no drive {major}:{minor} is known below it");
+        let what =
+            format!("{name} cannot be polled (+p): no drive {major}:{minor} is known below it");
         return Err(Error::new(ErrorKind::Unsupported, what)
             .hint("name the block device itself, use a file system on one drive (ext4, xfs), or leave +p out"));
     };
@@ -89,14 +90,14 @@ pub(super) fn check(file: &File) -> Result<Reach> {
         return Ok(Reach { start_bytes, ..Reach::of(&queue, file.kind) });
     }
     let disk = disk_name(&queue);
-    let what = format!("polling (+p) {name}: the drive {disk} has no poll queues");
+    let what = format!("{name} cannot be polled (+p): the drive {disk} has no poll queues");
     Err(Error::new(ErrorKind::Unsupported, what).hint(way_out(&disk, &queue)))
 }
 
 /// Returns the error for a read that a polled ring refused although the drive has poll queues.
 pub(super) fn refused(file: &File, cause: i32) -> Error {
     let cause = std::io::Error::from_raw_os_error(cause);
-    let what = format!("polling (+p) {}: a first read was refused", file.name());
+    let what = format!("{} cannot be polled (+p): a first read was refused", file.name());
     Error::os(cause, what).hint(
         "its file system may know no polling (ext4, xfs and btrfs do): use another, name the block device, or leave +p out",
     )

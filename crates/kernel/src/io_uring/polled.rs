@@ -388,7 +388,7 @@ impl<D: Dialect> IoChannel for Channel<D> {
         let event = match self.event.take() {
             Some(event) => event,
             None => eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-                .map_err(|cause| Error::os(cause.into(), "an event for completions"))?,
+                .map_err(|cause| Error::os(cause.into(), "creating an event for completions"))?,
         };
         let event: &OwnedFd = self.event.insert(event);
         Ok(Some(event.as_fd()))

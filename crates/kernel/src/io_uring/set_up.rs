@@ -323,11 +323,12 @@ fn no_thread(cause: io::Error) -> Error {
                 .caused_by(cause)
                 .hint("Linux 5.13 or later gives them to all; before, CAP_SYS_NICE is needed; or leave +k out")
         }
-        Some(libc::EAGAIN | libc::ENOMEM) => {
-            Error::new(ErrorKind::Limit, "no room for another submission thread (SQPOLL)")
-                .caused_by(cause)
-                .hint("raise ulimit -u, or share one thread: io_uring+k:shared=on")
-        }
+        Some(libc::EAGAIN | libc::ENOMEM) => Error::new(
+            ErrorKind::Limit,
+            "the process may not start another submission thread (SQPOLL)",
+        )
+        .caused_by(cause)
+        .hint("raise ulimit -u, or share one thread: io_uring+k:shared=on"),
         _ => Error::os(cause, "starting a submission thread (SQPOLL)").hint("leave +k out"),
     }
 }
@@ -350,11 +351,11 @@ pub(super) fn unavailable(cause: io::Error) -> Error {
         Some(libc::ENOSYS) => Error::new(ErrorKind::Unsupported, "this kernel offers no io_uring")
             .caused_by(cause)
             .hint("it is not built in, or a container hides it; use libaio"),
-        Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, "no memory for an io_uring")
+        Some(libc::ENOMEM) => Error::new(ErrorKind::Limit, "the process may lock no more memory for an io_uring")
             .caused_by(cause)
             .hint(format!("{}, or use libaio", crate::limits::raise_memlock())),
         Some(libc::EMFILE | libc::ENFILE) => {
-            Error::os(cause, "no descriptor left for an io_uring").hint("raise ulimit -n")
+            Error::os(cause, "the process has no descriptor left for an io_uring").hint("raise ulimit -n")
         }
         _ => Error::os(cause, "setting up an io_uring"),
     }

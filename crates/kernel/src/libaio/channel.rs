@@ -332,7 +332,7 @@ impl IoChannel for Channel {
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         if self.watched.is_none() {
             let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-                .map_err(|cause| Error::os(cause.into(), "an event for completions"))?;
+                .map_err(|cause| Error::os(cause.into(), "creating an event for completions"))?;
             self.watched = Some(fd);
         }
         Ok(self.watched.as_ref().map(AsFd::as_fd))

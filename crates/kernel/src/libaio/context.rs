@@ -196,7 +196,7 @@ impl Drop for Context {
 fn unavailable(cause: io::Error) -> Error {
     match cause.raw_os_error() {
         Some(libc::EAGAIN) => {
-            Error::new(ErrorKind::Limit, "no room for another asynchronous I/O context")
+            Error::new(ErrorKind::Limit, "the system has no room for another asynchronous I/O context")
                 .caused_by(cause)
                 .hint("raise sysctl fs.aio-max-nr, or use fewer or shallower channels")
         }

@@ -175,7 +175,7 @@ impl Dialect for Encoder {
     fn refused(namespace: &Namespace, mode: &Mode, cause: IoError) -> Error {
         let name = &namespace.limits.name;
         let os = std::io::Error::from_raw_os_error(cause.errno);
-        let what = format!("a first read of {name} by an NVMe command");
+        let what = format!("reading {name} for the first time by an NVMe command");
         let error = Error::new(cause.kind, what).caused_by(os);
         match cause.kind {
             ErrorKind::Denied => error.hint(

@@ -35,7 +35,9 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
         let bytes = (namespace.segments_max + 1) * PAGE_BYTES;
         let arena =
             Arena::new(bytes.next_power_of_two() as usize, 1, ArenaOptions::ordinary_pages());
-        probe.arenas.push(arena.map_err(|cause| Error::os(cause, "memory for a first read"))?);
+        probe
+            .arenas
+            .push(arena.map_err(|cause| Error::os(cause, "allocating memory for a first read"))?);
     }
     let first = io_uring::try_open::<Encoder>(&namespace, mode, &probe);
     match (first, Arc::get_mut(&mut namespace)) {
@@ -49,7 +51,7 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
             own.piece_shift = (own.segments_max * PAGE_BYTES).ilog2();
             probe.arenas = vec![
                 Arena::new(1 << own.piece_shift, 1, ArenaOptions::ordinary_pages())
-                    .map_err(|cause| Error::os(cause, "memory for a first read"))?,
+                    .map_err(|cause| Error::os(cause, "allocating memory for a first read"))?,
             ];
             let words = io_uring::try_open::<Encoder>(&namespace, mode, &probe)?;
             Ok((namespace, words))

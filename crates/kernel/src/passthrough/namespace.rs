@@ -93,7 +93,7 @@ impl Namespace {
     pub(crate) fn open(options: &FileOptions) -> Result<Self> {
         let name = options.path.display().to_string();
         if options.create.is_some() {
-            return Err(Error::new(ErrorKind::Invalid, format!("cannot make {name}"))
+            return Err(Error::new(ErrorKind::Invalid, format!("{name} cannot be created"))
                 .hint("io_uring_cmd needs a namespace that is there: /dev/ngXnY"));
         }
         let number = check_kind(&options.path, &name)?;
@@ -105,7 +105,7 @@ impl Namespace {
             .map_err(|cause| denied(cause, format!("opening {name}")))?
             .into();
         let nsid = identify::namespace_id(fd.as_fd()).map_err(|cause| {
-            Error::new(ErrorKind::Invalid, format!("{name} is no NVMe namespace"))
+            Error::new(ErrorKind::Invalid, format!("{name} is not an NVMe namespace"))
                 .caused_by(cause)
                 .hint("give /dev/ngXnY: X is the controller, Y the namespace")
         })?;
@@ -120,7 +120,7 @@ impl Namespace {
             }
         }
         let asked = |what: &str| {
-            let context = format!("asking {name} for its {what}");
+            let context = format!("reading the {what} of {name}");
             move |cause| denied(cause, context)
         };
         let controller = identify::controller(fd.as_fd()).map_err(asked("controller's limits"))?;
@@ -158,7 +158,8 @@ impl Namespace {
         if self.has_poll_queues {
             return Ok(());
         }
-        let what = format!("polling (+p) {}: its drive has no poll queues", self.limits.name);
+        let what =
+            format!("{} cannot be polled (+p): its drive has no poll queues", self.limits.name);
         Err(Error::new(ErrorKind::Unsupported, what).hint(way_out("nvme", Path::new(""))))
     }
 
@@ -205,13 +206,13 @@ fn check_kind(path: &Path, name: &str) -> Result<u64> {
         };
     }
     if !metadata.file_type().is_char_device() {
-        return refuse("no character device", general());
+        return refuse("not a character device", general());
     }
     match class_of(path).as_deref() {
         // Without /sys, the driver's own answer decides.
         Some("nvme-generic") | None => Ok(metadata.rdev()),
         Some("nvme") => refuse("a controller, not a namespace", general()),
-        Some(_) => refuse("no NVMe device", general()),
+        Some(_) => refuse("not an NVMe device", general()),
     }
 }
 
@@ -418,8 +419,8 @@ mod tests {
 
     #[test]
     fn what_is_no_namespace_is_refused() {
-        assert!(refusal("/dev/null").contains("no NVMe device"));
-        assert!(refusal("/").contains("no character device"));
+        assert!(refusal("/dev/null").contains("not an NVMe device"));
+        assert!(refusal("/").contains("not a character device"));
         assert!(refusal("/dev/ng-not-there").contains("No such file"));
         assert!(!is_namespace(Path::new("/dev/null")));
         let new = FileOptions { create: Some(4096), ..FileOptions::new("/dev/null") };

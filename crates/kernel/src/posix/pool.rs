@@ -59,7 +59,7 @@ impl Pool {
             Error::new(ErrorKind::Limit, what).caused_by(cause).hint("raise ulimit -n or ulimit -u")
         };
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|cause| failed(cause.into(), "an event for completions"))?;
+            .map_err(|cause| failed(cause.into(), "creating an event for completions"))?;
         let capacity = depth as usize;
         let shared = Arc::new(Shared {
             file: file.clone(),

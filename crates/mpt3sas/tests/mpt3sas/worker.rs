@@ -11,7 +11,7 @@ use qpair_scsi::ScsiDisk;
 
 pub(crate) const BLOCK: u32 = 4096;
 /// A time much longer than any ladder takes here: a request that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Worker {
     pub(crate) channel: Box<dyn IoChannel>,
@@ -58,7 +58,7 @@ impl Worker {
                 timeout: Some(Duration::from_millis(100)),
             };
             self.channel.wait(&mut self.completions, options);
-            assert!(start.elapsed() < PATIENCE, "{} requests hang", self.channel.in_flight());
+            assert!(start.elapsed() < TIMEOUT, "{} requests hang", self.channel.in_flight());
         }
         let mut all: Vec<_> =
             self.completions.drain(..).map(|done| (done.tag, done.result)).collect();
@@ -79,7 +79,7 @@ impl Worker {
         let request = self.request(Op::Read, number, 0xEE);
         self.submit(request);
         while self.channel.in_flight() > 0 {
-            let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(PATIENCE) };
+            let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(TIMEOUT) };
             self.channel.wait(&mut self.completions, options);
         }
         let done = self.completions.pop().unwrap();

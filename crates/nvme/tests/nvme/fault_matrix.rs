@@ -18,7 +18,7 @@ const MODES: [WaitMode; 2] = [WaitMode::Poll, WaitMode::Sleep];
 const BLOCK: u32 = 4096;
 const DEPTH: u32 = 16;
 /// The time after which a test counts as hanging, and fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Results = HashMap<u64, Result<(), IoError>>;
 
@@ -65,7 +65,7 @@ impl Rig {
         let (mut sent, mut results) = (0, Results::new());
         let first = self.next_tag;
         let mut completions: Vec<Completion> = Vec::new();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while (results.len() as u64) < count {
             while sent < count && self.channel.in_flight() < DEPTH {
                 let request = self.request(op_of(self.next_tag));
@@ -173,7 +173,7 @@ fn corrupt_reads_look_well() {
         let request = rig.request(Op::Read);
         rig.channel.submit(request).unwrap();
         while completions.is_empty() {
-            let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(PATIENCE) };
+            let options = WaitOptions { want: 1, linger: Duration::ZERO, timeout: Some(TIMEOUT) };
             rig.channel.wait(&mut completions, options);
         }
         let completion = completions.pop().unwrap();
@@ -285,8 +285,8 @@ fn a_channel_closes_whatever_is_under_way() {
             rig.channel.kick();
             let start = Instant::now();
             drop(rig.channel);
-            assert!(start.elapsed() < PATIENCE, "{}", rig.name);
-            // Every buffer was returned.
+            assert!(start.elapsed() < TIMEOUT, "{}", rig.name);
+            // Every buffer is back.
             let leases: Vec<_> = std::iter::from_fn(|| rig.arena.lease()).collect();
             assert_eq!(leases.len(), 2 * DEPTH as usize, "{}", rig.name);
         }

@@ -10,7 +10,7 @@ use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::registers::Capabilities;
 use qpair_nvme_wire::{Command, IdentifyController, IdentifyNamespace, LbaFormat};
 
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 
 use crate::script::{Answer, Script, function, sound, sound_namespace};
 
@@ -54,7 +54,11 @@ fn a_sound_one_is_driven() {
 #[test]
 fn functions_that_cannot_be_driven() {
     let cases: [(Script, ErrorKind, &str); 9] = [
-        (Script { class: 0x02_00_00, ..sound_script() }, ErrorKind::Invalid, "no NVMe controller"),
+        (
+            Script { class: 0x02_00_00, ..sound_script() },
+            ErrorKind::Invalid,
+            "not an NVMe controller",
+        ),
         (Script { bar_bytes: 0x1000, ..sound_script() }, ErrorKind::Unsupported, "too few"),
         (Script { bar_bytes: 0x100F, ..sound_script() }, ErrorKind::Unsupported, "too few"),
         (Script { cap: u64::MAX, ..sound_script() }, ErrorKind::Gone, "gone"),
@@ -273,9 +277,9 @@ fn a_controller_that_falls_silent() {
 }
 
 #[test]
-fn whoever_loses_patience_ends_the_wait() {
+fn the_timeout_policy_ends_the_wait() {
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let patience = Patience::new({
+    let timeout_policy = TimeoutPolicy::new({
         let asked = asked.clone();
         move |waiting| {
             asked.lock().unwrap().push(format!("{} {}", waiting.name, waiting.to));
@@ -286,7 +290,7 @@ fn whoever_loses_patience_ends_the_wait() {
     let options = ControllerOptions {
         timeout_ms: ControllerOptions::TIMEOUT_MS_MAX,
         ready_timeout_ms: Some(10_000_000),
-        patience,
+        timeout_policy,
         ..Default::default()
     };
     let silent = |opcode: u8| {

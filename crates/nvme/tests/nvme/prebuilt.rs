@@ -112,7 +112,7 @@ fn past_the_end_is_an_error_and_a_reset_ends_it() {
     drive.controller.reset().unwrap();
     assert!(queue.submit(1, 0));
     let error = (0..1_000_000).find_map(|_| queue.poll(&mut done).err()).unwrap();
-    assert!(error.to_string().contains("taken away"), "{error}");
+    assert!(error.to_string().contains("was deleted"), "{error}");
     drop(queue);
     let read = request(&drive, |arena| Request::read(0, 4096, arena.lease().unwrap(), 0));
     assert_eq!(read.len(), 128 << 10, "the drive goes on");

@@ -17,7 +17,7 @@ use qpair_pci::InProcess;
 use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns options for a drive of `size_bytes` with one namespace.
 pub(crate) fn options(size_bytes: u64, block: u32) -> SoftNvmeOptions {
@@ -239,7 +239,7 @@ impl Worker {
         let start = Instant::now();
         while self.channel.in_flight() > 0 {
             self.take(true);
-            assert!(start.elapsed() < PATIENCE, "{} requests hang", self.channel.in_flight());
+            assert!(start.elapsed() < TIMEOUT, "{} requests hang", self.channel.in_flight());
         }
         assert!(self.sent.is_empty());
     }

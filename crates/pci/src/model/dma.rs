@@ -59,7 +59,7 @@ impl DmaTable {
     /// `Limit` if there are too many ranges.
     pub fn with(&self, iova: u64, memory: DmaMemory) -> Result<Self> {
         let len = memory.bytes().len() as u64;
-        let range = format!("{len} bytes of memory at {iova:#x} for a device");
+        let range = format!("{len} bytes of memory at {iova:#x} cannot be opened to a device");
         if len == 0 || !iova.is_multiple_of(PAGE_BYTES) || iova.checked_add(len).is_none() {
             return Err(Error::new(ErrorKind::Invalid, range)
                 .hint("ranges begin at a multiple of 4096 and end before 2^64"));
@@ -72,7 +72,10 @@ impl DmaTable {
         let meets_next = self.regions.get(at).is_some_and(|next| next.iova < iova + len);
         let before = at.checked_sub(1).and_then(|at| self.regions.get(at));
         if meets_next || before.is_some_and(|before| before.iova + before.len > iova) {
-            return Err(Error::new(ErrorKind::Exists, format!("{range}: overlaps what is open")));
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("{range}: they overlap what is open"),
+            ));
         }
         let mut regions = self.regions.clone();
         regions.insert(at, Region { iova, len, memory });

@@ -45,7 +45,7 @@ impl FromStr for PciAddress {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::parse(text).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("\"{text}\" is no address of a PCI function"))
+            Error::new(ErrorKind::Invalid, format!("\"{text}\" is not the address of a PCI function"))
                 .hint("they look like 0000:3b:00.0; qpair nvme list shows those of NVMe drives, qpair scsi list those of SAS controllers")
         })
     }

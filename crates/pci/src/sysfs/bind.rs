@@ -125,7 +125,7 @@ fn hand_over(say: Say<'_>, address: PciAddress, driver: &str, has_driver: bool) 
             let denied = cause.kind() == io::ErrorKind::PermissionDenied
                 || cause.kind() == io::ErrorKind::ReadOnlyFilesystem;
             let error = Error::os(cause, format!("{address}: writing {path}"));
-            if denied { error.hint("that takes root: sudo qpair nvme ...") } else { error }
+            if denied { error.hint("run it as root: sudo qpair nvme ...") } else { error }
         })
     };
     say(&format!("{folder}/driver_override"), &format!("{driver}\n"))?;
@@ -145,7 +145,7 @@ pub fn override_of(root: &Root, address: PciAddress) -> String {
 
 fn not_restored(error: &Error, address: PciAddress, before: Option<&str>) -> Error {
     let (folder, driver) = (folder(address), before.unwrap_or("no driver"));
-    Error::new(error.kind(), format!("{error}; and it could not be given back to {driver}")).hint(
+    Error::new(error.kind(), format!("{error}; then it could not be given back to {driver}")).hint(
         format!("echo > {folder}/driver_override; echo {address} > /sys/bus/pci/drivers_probe"),
     )
 }

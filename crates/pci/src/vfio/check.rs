@@ -60,7 +60,7 @@ fn check_bound(function: &Function) -> Result<()> {
         Some(driver) => (ErrorKind::Busy, format!("the kernel's driver {driver} has it")),
         None => (ErrorKind::Unsupported, "no driver has it".to_owned()),
     };
-    let context = format!("{address}: {who}; programs are given what {VFIO_PCI} has");
+    let context = format!("{address}: {who}, but programs can only use what {VFIO_PCI} has");
     Err(Error::new(kind, context).hint(format!("sudo qpair nvme bind {address}")))
 }
 
@@ -79,7 +79,7 @@ pub(super) fn not_viable(function: &Function) -> Error {
     );
     Error::new(ErrorKind::Unsupported, context).hint(format!(
         "NVMe drives: bind them too (qpair nvme bind); others: take them from their driver (echo ADDRESS > \
-         /sys/bus/pci/devices/ADDRESS/driver/unbind) if nobody needs them, or move {address} to another slot"
+         /sys/bus/pci/devices/ADDRESS/driver/unbind) if they are not in use, or move {address} to another slot"
     ))
 }
 

@@ -46,14 +46,13 @@ impl Device {
         let failed = |what: &str, cause| Error::os(cause, format!("{name}: {what}"));
         let mut info = Argument::new(24);
         sized(fd.as_fd(), DEVICE_GET_INFO, &mut info)
-            .map_err(|cause| failed("asking what it is", cause))?;
+            .map_err(|cause| failed("reading its device information", cause))?;
         if info.u32(4) & FLAG_PCI == 0 {
-            let context = format!("{name}: what VFIO has there is no PCI function");
+            let context = format!("{name} is not a PCI function");
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        let region = |index| {
-            region(fd.as_fd(), index).map_err(|cause| failed("asking for its registers", cause))
-        };
+        let region =
+            |index| region(fd.as_fd(), index).map_err(|cause| failed("reading its regions", cause));
         let config = region(CONFIG_INDEX)?;
         let bars = (0..BARS).map(region).collect::<Result<Vec<_>>>()?;
         let mut irq = Argument::new(16).with_u32(8, MSIX_INDEX);
@@ -113,7 +112,7 @@ impl Device {
 
     fn bar(&self, bar: u8) -> Result<&Region> {
         self.bars.get(usize::from(bar)).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("{}: there is no BAR {bar}", self.name))
+            Error::new(ErrorKind::Invalid, format!("{} has no BAR {bar}", self.name))
         })
     }
 
@@ -153,7 +152,7 @@ impl Device {
     }
 
     fn outside(&self, what: &str, offset: u64) -> Error {
-        Error::new(ErrorKind::Invalid, format!("{}: no {what} at {offset:#x}", self.name))
+        Error::new(ErrorKind::Invalid, format!("{} has no {what} at {offset:#x}", self.name))
     }
 
     fn whole(
@@ -177,7 +176,7 @@ impl Device {
 
     pub(super) fn set_irq(&self, vector: u32, event: Option<BorrowedFd<'_>>) -> Result<()> {
         if vector >= self.vectors {
-            let context = format!("{}: no interrupt vector {vector}", self.name);
+            let context = format!("{} has no interrupt vector {vector}", self.name);
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -227,15 +226,14 @@ impl Device {
     }
 
     fn too_few_vectors(&self, vector: u32, have: u32) -> Error {
-        let context =
-            format!("{}: interrupt vector {vector} cannot be had: there are {have}", self.name);
+        let context = format!("{} has no interrupt vector {vector}: there are {have}", self.name);
         Error::new(ErrorKind::Limit, context)
             .hint("use fewer workers, or poll, which needs no interrupts")
     }
 
     pub(super) fn reset(&self) -> Result<()> {
         if !self.resettable {
-            let context = format!("{}: neither it nor its slot can be reset by itself", self.name);
+            let context = format!("{} cannot be reset by itself, nor can its slot", self.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         plain(self.fd.as_fd(), DEVICE_RESET, 0)
@@ -284,6 +282,9 @@ mod tests {
     fn what_is_no_function_is_refused() {
         let null = std::fs::File::open("/dev/null").unwrap();
         let error = Device::new("0000:03:00.0".into(), null.into()).unwrap_err();
-        assert!(error.to_string().contains("0000:03:00.0: asking what it is"), "{error}");
+        assert!(
+            error.to_string().contains("0000:03:00.0: reading its device information"),
+            "{error}"
+        );
     }
 }

@@ -48,7 +48,7 @@ impl Dma {
             Iommu::Ioas(fd, ioas) => ioas_ranges(fd, *ioas).map(Some),
         };
         let ranges =
-            ranges.map_err(|cause| Error::os(cause, "asking the IOMMU for its addresses"))?;
+            ranges.map_err(|cause| Error::os(cause, "reading the address ranges of the IOMMU"))?;
         let space = IovaSpace::new(ranges.as_deref());
         Ok(Self { iommu, addresses: Mutex::new(Addresses { space, open_bytes: 0 }) })
     }
@@ -57,7 +57,7 @@ impl Dma {
         let (_, len) = memory.range();
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let iova = addresses.space.take(len).ok_or_else(|| {
-            let context = format!("no room for {len} bytes among the addresses of the IOMMU");
+            let context = format!("the addresses of the IOMMU have no room for {len} bytes");
             Error::new(ErrorKind::Limit, context).hint("use less memory")
         })?;
         let opening = match &self.iommu {
@@ -85,7 +85,7 @@ impl Dma {
         };
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let done = sized(fd.as_fd(), call, &mut argument);
-        done.map_err(|cause| Error::os(cause, format!("closing {len} bytes at {iova:#x}")))?;
+        done.map_err(|cause| Error::os(cause, format!("unmapping {len} bytes at {iova:#x}")))?;
         addresses.open_bytes = addresses.open_bytes.saturating_sub(len);
         addresses.space.give_back(iova, len);
         Ok(())
@@ -105,7 +105,7 @@ fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Er
     match (errno, limit) {
         (Some(Errno::NOMEM), Some(limit)) if limit < need => {
             let context = format!(
-                "opening {len} bytes to the device: with the {open} that are open it takes {need} bytes of locked memory, and this \
+                "{len} bytes cannot be opened to the device: with the {open} that are open it takes {need} bytes of locked memory, and this \
                  process may have {limit} (RLIMIT_MEMLOCK)"
             );
             let kib = need.div_ceil(1024);
@@ -115,18 +115,20 @@ fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Er
             ))
         }
         (Some(Errno::NOMEM), _) => {
-            let context =
-                format!("opening {len} bytes to the device: the kernel has no memory for that");
+            let context = format!(
+                "{len} bytes cannot be opened to the device: the kernel has no memory for that"
+            );
             Error::os(cause, context).hint("use less memory")
         }
         (Some(Errno::NOSPC), _) => {
-            let context =
-                format!("opening {len} bytes to the device: the kernel takes no more pieces");
+            let context = format!(
+                "{len} bytes cannot be opened to the device: the kernel takes no more pieces"
+            );
             Error::new(ErrorKind::Limit, context)
                 .caused_by(cause)
                 .hint("the parameter dma_entry_limit of the module vfio_iommu_type1 is too small")
         }
-        _ => Error::os(cause, format!("opening {len} bytes to the device")),
+        _ => Error::os(cause, format!("mapping {len} bytes for the device")),
     }
 }
 

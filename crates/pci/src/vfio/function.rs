@@ -120,7 +120,7 @@ impl PciFunction for VfioFunction {
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if opened.contains_key(&arena.id()) {
-            let context = format!("{}: {arena:?} is open to it already", self.name);
+            let context = format!("{arena:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let iova = self.dma.open(Memory::Arena(arena))?;
@@ -131,7 +131,7 @@ impl PciFunction for VfioFunction {
     fn unmap_dma(&self, arena: &Arena) -> Result<()> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Opened { iova, .. }) = opened.get(&arena.id()) else {
-            let context = format!("{}: {arena:?} is not open to it", self.name);
+            let context = format!("{arena:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         self.dma.close(*iova, arena.mapped_bytes() as u64)?;
@@ -143,7 +143,7 @@ impl PciFunction for VfioFunction {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, _) = region.region();
         if regions.contains_key(&start) {
-            let context = format!("{}: {region:?} is open to it already", self.name);
+            let context = format!("{region:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let iova = self.dma.open(Memory::Region(region))?;
@@ -156,7 +156,7 @@ impl PciFunction for VfioFunction {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, len) = region.region();
         let Some((iova, _)) = regions.get(&start) else {
-            let context = format!("{}: {region:?} is not open to it", self.name);
+            let context = format!("{region:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         self.dma.close(*iova, len as u64)?;

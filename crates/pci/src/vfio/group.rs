@@ -94,12 +94,12 @@ impl Group {
         };
         let mut status = Argument::new(8);
         sized(group.as_fd(), GROUP_GET_STATUS, &mut status)
-            .map_err(failed("asking for the state of its group"))?;
+            .map_err(failed("reading the state of its group"))?;
         if status.u32(4) & STATUS_VIABLE == 0 {
             return Err(not_viable(function));
         }
         set_container(group.as_fd(), container.as_fd())
-            .map_err(failed("putting its group into a container"))?;
+            .map_err(failed("adding its group to a container"))?;
         plain(container.as_fd(), SET_IOMMU, TYPE1V2).map_err(|cause| {
             let unsafe_interrupts = is(&cause, Errno::PERM);
             let error = failed("setting up the IOMMU")(cause);

@@ -44,13 +44,13 @@ pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(Owne
     })?;
     let iommu = open_file(IOMMU).map_err(failed("opening /dev/iommu"))?;
     sized(fd.as_fd(), DEVICE_BIND_IOMMUFD, &mut bind_argument(iommu.as_raw_fd()))
-        .map_err(failed("giving it to iommufd"))?;
+        .map_err(failed("binding it to iommufd"))?;
     let mut space = Argument::new(12);
-    sized(iommu.as_fd(), IOAS_ALLOC, &mut space).map_err(failed("making an address space"))?;
+    sized(iommu.as_fd(), IOAS_ALLOC, &mut space).map_err(failed("allocating an address space"))?;
     let ioas = space.u32(8);
     let mut attach = Argument::new(12).with_u32(8, ioas);
     sized(fd.as_fd(), DEVICE_ATTACH_IOMMUFD_PT, &mut attach)
-        .map_err(failed("putting it into an address space"))?;
+        .map_err(failed("attaching it to an address space"))?;
     Ok((fd, Arc::new(Dma::new(Iommu::Ioas(iommu, ioas))?)))
 }
 

@@ -91,16 +91,16 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// The time that the kernel may take to close the files of a killed process: it releases rings in
-/// the background.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a killed process may hold its files; the kernel takes its rings apart in the
+/// background.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens the store that a killed process had open.
 pub(crate) fn open(options: &Options) -> Result<Store> {
     let began = Instant::now();
     loop {
         match options.clone().open() {
-            Err(error) if error.kind() == ErrorKind::Busy && began.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == ErrorKind::Busy && began.elapsed() < TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             outcome => return outcome,

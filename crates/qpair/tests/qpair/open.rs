@@ -101,7 +101,7 @@ fn a_stripe_by_members_or_as_one_name() {
 }
 
 #[test]
-fn never_overwrites_unasked() {
+fn never_overwrites_without_force() {
     let directory = directory();
     let path = directory.path().join("s");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -404,9 +404,9 @@ fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Pa
     }
 }
 
-/// A regression: a process that was killed twice left a file of the size to which the second
-/// attempt had extended an empty file. No process recognized it as a part of a creation ("all
-/// zeroes"). This test finds all states that any number of kills can leave.
+/// A process that was killed twice left a file of the size to which the second one made an empty
+/// file grow. No process took that for a making's: "only zeroes". Here are all states that any
+/// number of kills can leave, found from one another.
 #[test]
 fn whatever_kills_leave_of_a_making_is_made_a_store() {
     let directory = directory();

@@ -150,10 +150,10 @@ impl BlockDevice for ScsiDisk {
         let task_timeout = Duration::from_millis(self.options.task_timeout_ms.into());
         reset::reset(&self.host, self.unit, task_timeout)?;
         // A command's time, and that of the ladder's tasks.
-        let patience = self.options.timeout() + 3 * task_timeout;
-        match self.state.recall.wait(number, patience) {
+        let timeout = self.options.timeout() + 3 * task_timeout;
+        match self.state.recall.wait(number, timeout) {
             0 => Ok(()),
-            channels => Err(reset::not_taken_back(&self.info.name, channels, patience)),
+            channels => Err(reset::not_taken_back(&self.info.name, channels, timeout)),
         }
     }
 

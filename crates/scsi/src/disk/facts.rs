@@ -152,10 +152,15 @@ fn check_type(inquiry: &Inquiry, what: &str) -> Result<()> {
         (0, TYPE_DISK) => {}
         (0, TYPE_ZONED) => return Err(unsupported(what, "a zoned disk (type 14h)")),
         (0, other) => {
-            let why = format!("a unit of type {other:02x}h, which is no disk,");
+            let why = format!("a unit of type {other:02x}h, which is not a disk,");
             return Err(unsupported(what, &why));
         }
-        _ => return Err(Error::new(ErrorKind::NotFound, format!("{what}: there is no such unit"))),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{what}: the unit does not exist"),
+            ));
+        }
     }
     Ok(())
 }

@@ -111,8 +111,8 @@ impl ScsiChannel {
             let is_seen = self.state.recall.is_seen(look);
             let power = &self.state.power;
             let (can_ask, is_unsure) = (power.has_witness(), power.is_unsure());
-            let patience = if can_ask { ASK_AFTER } else { self.timeout };
-            if !is_seen && !is_unsure && time::now() - since < patience {
+            let timeout = if can_ask { ASK_AFTER } else { self.timeout };
+            if !is_seen && !is_unsure && time::now() - since < timeout {
                 continue;
             }
             at -= 1;

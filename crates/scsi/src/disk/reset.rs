@@ -52,7 +52,7 @@ fn run(queue: &mut dyn HostQueue, task: Task, timeout: Duration) -> bool {
 /// Makes the error for channels that did not take back their commands in time.
 pub(crate) fn not_taken_back(name: &str, channels: usize, waited: Duration) -> Error {
     let context = format!(
-        "{name} was reset, and {channels} of its channels have not taken back what they had under way in {} ms",
+        "{name} was reset, but {channels} of its channels did not return their commands within {} ms",
         waited.as_millis()
     );
     Error::new(ErrorKind::Busy, context)

@@ -404,8 +404,8 @@ impl Queue {
             }
             Verdict::Busy(delay_ms) => {
                 // Not counted as a retry, but limited in time.
-                let patience_ms = timeout_ms.saturating_mul(u32::from(retries_max) + 1);
-                if now_ms.wrapping_sub(slot.begun_ms) < patience_ms {
+                let busy_timeout_ms = timeout_ms.saturating_mul(u32::from(retries_max) + 1);
+                if now_ms.wrapping_sub(slot.begun_ms) < busy_timeout_ms {
                     self.window = self.sent.max(1);
                     self.good = 0;
                     return self.hold(tag, delay_ms);

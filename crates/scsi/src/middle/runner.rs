@@ -104,7 +104,7 @@ impl Runner {
 /// Makes a block of memory for a queue, in an arena of its own.
 pub(crate) fn scratch(shared: bool, len: usize) -> Result<(Arc<Arena>, Buffer)> {
     let options = ArenaOptions { shared, ..ArenaOptions::ordinary_pages() };
-    let context = || format!("{len} bytes of memory for a SCSI queue");
+    let context = || format!("allocating {len} bytes of memory for a SCSI queue");
     let arena = Arena::new(len.next_power_of_two().max(4096), 1, options)
         .map_err(|cause| Error::os(cause, context()))?;
     let buffer = arena.lease().ok_or_else(|| Error::new(ErrorKind::Limit, context()))?;

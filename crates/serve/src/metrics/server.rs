@@ -21,8 +21,8 @@ use crate::service::{Service, Stop};
 use crate::target::Target;
 
 /// The longest time that a client may take.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The maximum size of a request, in bytes.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Most bytes of a request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// The address at which to listen: `127.0.0.1:9100`, `[::1]:9100` or the path of a socket.
@@ -41,7 +41,9 @@ impl FromStr for MetricsAddress {
         match text.parse() {
             Ok(address) => Ok(Self::Tcp(address)),
             Err(_) if text.contains('/') => Ok(Self::Path(text.into())),
-            Err(_) => Err(format!("{text}: write an address with a port, or a path with a slash")),
+            Err(_) => Err(format!(
+                "{text} is not an address: write an address with a port, or a path with a slash"
+            )),
         }
     }
 }
@@ -119,14 +121,14 @@ fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
         let _ = match door {
             Door::Path(listener) => listener.accept().map_or(Ok(()), |stream| {
                 stream.set_nonblocking(false)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 answer(stream, &target)
             }),
             Door::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(false)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 answer(stream, &target)
             }),
         };
@@ -135,7 +137,7 @@ fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
 
 fn answer(mut stream: impl Read + Write, target: &Target) -> io::Result<()> {
     let (mut request, mut part) = (Vec::new(), [0; 1024]);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         let count = stream.read(&mut part)?;
         if count == 0 || request.len() > REQUEST_BYTES_MAX || Instant::now() > until {

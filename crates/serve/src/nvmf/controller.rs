@@ -82,8 +82,9 @@ impl Controller {
     /// # Errors
     /// `Limit` if there are no more descriptors.
     pub(crate) fn start(options: ControllerOptions) -> Result<Box<Self>> {
-        let limit =
-            |errno: rustix::io::Errno| Error::os(errno.into(), "an epoll set for a controller");
+        let limit = |errno: rustix::io::Errno| {
+            Error::os(errno.into(), "creating an epoll set for a controller")
+        };
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
         epoll::add(&set, options.post.as_fd(), EventData::new_u64(0), EventFlags::IN)
             .map_err(limit)?;
@@ -259,21 +260,22 @@ impl Unit for Controller {
     }
 
     fn listen(&mut self) -> bool {
-        let mut is_told = true;
+        let mut is_signalled = true;
         for lane in self.operations.lanes.values_mut() {
             lane.rest();
-            is_told &= match lane.completion_fd() {
+            is_signalled &= match lane.completion_fd() {
                 Ok(Some(fd)) => watch(&self.set, fd),
                 Ok(None) => lane.busy() == 0,
                 Err(_) => false,
             };
         }
         for socket in self.options.server.sockets() {
-            is_told &= watch(&self.set, socket);
+            is_signalled &= watch(&self.set, socket);
         }
         let listened = self.options.device.listen();
-        let is_idle = is_told && !self.has_news && listened != Listened::Busy && !self.is_heard();
-        self.idle_at = (is_idle && listened == Listened::Untold).then(Instant::now);
+        let is_idle =
+            is_signalled && !self.has_news && listened != Listened::Busy && !self.is_heard();
+        self.idle_at = (is_idle && listened == Listened::Unsignalled).then(Instant::now);
         is_idle
     }
 

@@ -173,7 +173,10 @@ impl Nvmf {
                 Error::new(ErrorKind::NoSpace, format!("{nqn} has {most} namespaces already"))
             })?,
             Some(nsid) if nsid == 0 || nsid > most => {
-                return Err(Error::new(ErrorKind::Invalid, format!("namespace {nsid} of {most}")));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!("namespace {nsid} is out of range: the limit is {most}"),
+                ));
             }
             Some(nsid) if is_taken(nsid) => {
                 let context = format!("{nqn} has a namespace {nsid} already");
@@ -211,7 +214,7 @@ impl Nvmf {
     pub(crate) fn listen(&mut self, nqn: &str, address: &str, path: &Path) -> Result<()> {
         let transport = self.transport.ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "there is no transport of the type VFIOUSER")
-                .hint("nvmf_create_transport makes it")
+                .hint("nvmf_create_transport creates it")
         })?;
         let workers = self.workers.clone();
         let Entry { subsystem, controllers } = self.get(nqn)?;

@@ -52,8 +52,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Post {
     pub(crate) fn new(path: PathBuf) -> Result<Arc<Self>> {
-        let wake =
-            WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a controller"))?;
+        let wake = WakeEvent::new()
+            .map_err(|cause| Error::os(cause, "creating an event for a controller"))?;
         let (has_client, settled) = (AtomicBool::new(false), Mutex::new(0));
         Ok(Arc::new(Self { path, has_client, wake, settled, news: Condvar::new() }))
     }

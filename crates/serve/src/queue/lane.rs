@@ -93,7 +93,7 @@ pub(crate) struct Lane {
     /// The number of requests whose data the channel has copied, at the last check.
     copied: u64,
     /// Whether a descriptor signals completions.
-    is_told: bool,
+    has_completion_fd: bool,
 }
 
 impl Lane {
@@ -107,7 +107,7 @@ impl Lane {
         let bounce_bytes = info.transfer_bytes_max.min(BOUNCE_BYTES_MAX);
         let bounce_bytes = (bounce_bytes as usize + 1).next_power_of_two() / 2;
         let bounces = Arena::new(bounce_bytes.max(512), BOUNCES, info.arena_options())
-            .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
+            .map_err(|cause| Error::os(cause, "allocating bounce buffers"))?;
         let channel = disk.device.open_channel(&ChannelOptions {
             depth: u32::from(size).min(info.depth_max),
             arenas: vec![arena.clone(), bounces.clone()],
@@ -124,7 +124,7 @@ impl Lane {
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
             copied: 0,
-            is_told: false,
+            has_completion_fd: false,
         })
     }
 
@@ -142,18 +142,18 @@ impl Lane {
     /// the channel must be polled.
     pub(crate) fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         let completion = self.channel.completion_fd()?;
-        self.is_told = completion.is_some();
+        self.has_completion_fd = completion.is_some();
         Ok(completion)
     }
 
     /// Notes that nothing waits for the completion descriptor.
-    pub(crate) fn be_untold(&mut self) {
-        self.is_told = false;
+    pub(crate) fn be_unsignalled(&mut self) {
+        self.has_completion_fd = false;
     }
 
     /// Whether a transfer is under way whose end no descriptor signals.
-    pub(crate) fn is_untold(&self) -> bool {
-        self.busy > 0 && !self.is_told
+    pub(crate) fn is_unsignalled(&self) -> bool {
+        self.busy > 0 && !self.has_completion_fd
     }
 
     /// Polls the channel if no transfer is under way: a completion descriptor may stay readable

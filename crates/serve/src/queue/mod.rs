@@ -66,7 +66,7 @@ pub(crate) trait Verbs {
 
     /// Whether a request is under way whose end no descriptor signals, although the queue has a
     /// completion descriptor.
-    fn is_untold(&self) -> bool {
+    fn is_unsignalled(&self) -> bool {
         false
     }
 
@@ -130,7 +130,7 @@ impl<V: Verbs> Unit for Served<V> {
     }
 
     fn listen(&mut self) -> bool {
-        if self.ring.kick_fd().is_none() || self.verbs.is_untold() || !self.verbs.rest() {
+        if self.ring.kick_fd().is_none() || self.verbs.is_unsignalled() || !self.verbs.rest() {
             return false;
         }
         let memory = self.ring.memory();

@@ -63,7 +63,7 @@ impl GuestRing {
     pub(crate) fn open(options: RingOptions) -> Result<Self> {
         let RingOptions { size, addresses, ref memory, .. } = options;
         let wrong = |what: &str| Error::new(ErrorKind::Invalid, what.to_owned());
-        let layout = Layout::new(size).ok_or_else(|| wrong("a ring whose size is none"))?;
+        let layout = Layout::new(size).ok_or_else(|| wrong("the ring's size is not valid"))?;
         let lens = [layout.descriptors_bytes(), layout.available_bytes(), layout.used_bytes()];
         let mut places = [None; 3];
         for (number, place) in places.iter_mut().enumerate() {
@@ -74,7 +74,7 @@ impl GuestRing {
             *place = memory.find_user(address, len_bytes).filter(|_| address.is_multiple_of(unit));
         }
         let [Some(descriptors), Some(available), Some(used)] = places else {
-            return Err(wrong("a ring that is not in the guest's memory"));
+            return Err(wrong("the ring is not in the guest's memory"));
         };
         let places = [descriptors, available, used];
         let areas = areas_of(memory, places);

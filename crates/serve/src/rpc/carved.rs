@@ -43,10 +43,10 @@ pub(super) fn bdev_scsi_create(manager: &Manager, mut params: Params) -> Result<
     let block = u64::from(device.info().logical_block_bytes);
     let bytes = |count: u64, unit: u64| {
         let bytes = count.checked_mul(unit);
-        bytes.ok_or_else(|| Failure::new(-22, format!("{count} times {unit} bytes")))
+        bytes.ok_or_else(|| Failure::new(-22, format!("{count} times {unit} bytes is too large")))
     };
     let size_bytes = match (size_gb, blocks) {
-        (Some(_), Some(_)) => return Err(Failure::params("give size_gb or blocks, not both")),
+        (Some(_), Some(_)) => return Err(Failure::params("size_gb and blocks exclude each other")),
         (Some(size_gb), None) => Some(bytes(size_gb, GB_BYTES)?),
         (None, blocks) => blocks.map(|blocks| bytes(blocks, block)).transpose()?,
     };
@@ -91,10 +91,9 @@ pub(super) fn bdev_scsi_delete(manager: &Manager, mut params: Params) -> Result<
     params.finish()?;
     let mut bdevs = manager.bdevs();
     let bdev = bdevs.get(&name)?;
-    let base =
-        bdev.bases.first().filter(|_| bdev.product == CARVED).cloned().ok_or_else(|| {
-            Failure::new(-19, format!("{name} is no slice, but a {}", bdev.product))
-        })?;
+    let base = bdev.bases.first().filter(|_| bdev.product == CARVED).cloned().ok_or_else(|| {
+        Failure::new(-19, format!("{name} is not a slice but a {}", bdev.product))
+    })?;
     bdevs.unclaimed(&name)?;
     let device = bdevs.get(&base)?.disk.device.clone();
     if !keep && let Some(mut carving) = Carving::open(&device)? {

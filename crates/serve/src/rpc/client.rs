@@ -177,7 +177,7 @@ fn error_of(id: &Value, failure: &Failure) -> Value {
 fn answer(manager: &Manager, value: Value) -> Option<Value> {
     let Value::Array(batch) = value else { return answer_one(manager, value) };
     if batch.is_empty() {
-        let failure = Failure::new(Failure::REQUEST, "a batch of no requests");
+        let failure = Failure::new(Failure::REQUEST, "a batch has at least one request");
         return Some(error_of(&Value::Null, &failure));
     }
     let answers: Vec<Value> =
@@ -188,18 +188,18 @@ fn answer(manager: &Manager, value: Value) -> Option<Value> {
 fn answer_one(manager: &Manager, mut value: Value) -> Option<Value> {
     let wrong = |id: &Value, what: &str| Some(error_of(id, &Failure::new(Failure::REQUEST, what)));
     let Some(request) = value.as_object_mut() else {
-        return wrong(&Value::Null, "a request is an object");
+        return wrong(&Value::Null, "a request must be an object");
     };
     let id = request.remove("id");
     let shown = id.clone().unwrap_or(Value::Null);
     if !matches!(shown, Value::Null | Value::String(_) | Value::Number(_)) {
-        return wrong(&Value::Null, "an id is a string or a number");
+        return wrong(&Value::Null, "an id must be a string or a number");
     }
     if request.get("jsonrpc").is_some_and(|version| version != "2.0") {
-        return wrong(&shown, "this is JSON-RPC 2.0");
+        return wrong(&shown, "the version must be \"2.0\"");
     }
     let Some(Value::String(method)) = request.remove("method") else {
-        return wrong(&shown, "a request without a method");
+        return wrong(&shown, "the request has no method");
     };
     let result = manager.call(&method, request.remove("params"));
     let id = id?;

@@ -151,7 +151,7 @@ impl Manager {
         let mut faults = Vec::new();
         for ConfigCall { line, method, params } in wanted {
             let fault = if !METHODS.iter().any(|known| known.name == method) {
-                format!("no method is called {method}")
+                format!("there is no method {method}")
             } else if undoing(method, params).is_none() {
                 format!("{method} makes nothing: it has no place in a configuration")
             } else {

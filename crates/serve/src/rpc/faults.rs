@@ -42,20 +42,19 @@ pub(super) fn bdev_error_inject_error(manager: &Manager, mut params: Params) -> 
         "flush" => &[Op::Flush],
         "all" => &[Op::Read, Op::Write, Op::Flush],
         "clear" => &[],
-        "unmap" => return Err(Failure::new(-95, "unmap fails with write here")),
-        other => return Err(Failure::params(format!("no io_type is called {other}"))),
+        "unmap" => return Err(Failure::new(-95, "unmap cannot fail alone: it fails with write")),
+        other => return Err(Failure::params(format!("there is no io_type {other}"))),
     };
     match error_type.as_str() {
         "failure" => {}
         "pending" | "corrupt_data" | "nomem" | "nvme_failure" => {
             return Err(Failure::new(-95, format!("{error_type} is not supported")));
         }
-        other => return Err(Failure::params(format!("no error_type is called {other}"))),
+        other => return Err(Failure::params(format!("there is no error_type {other}"))),
     }
     let bdevs = manager.bdevs();
     let faults = bdevs.get(&name)?.faults.as_ref();
-    let faults =
-        faults.ok_or_else(|| Failure::new(-19, format!("{name} does not fail when told to")))?;
+    let faults = faults.ok_or_else(|| Failure::new(-19, format!("{name} cannot inject faults")))?;
     if ops.is_empty() {
         faults.heal();
     }

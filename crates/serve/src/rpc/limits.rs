@@ -51,7 +51,7 @@ pub(super) fn bdev_set_qos_limit(manager: &Manager, mut params: Params) -> Resul
             written_bytes_per_s: bytes(written, written_bytes_per_s)?,
         })
     })();
-    let all = all.ok_or_else(|| Failure::params("a limit past all numbers"))?;
+    let all = all.ok_or_else(|| Failure::params("the limit is too large"))?;
     limit.set(all);
     let mut params = in_json(all);
     params["name"] = json!(name);

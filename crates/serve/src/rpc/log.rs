@@ -67,7 +67,7 @@ pub(super) fn log_set_level(manager: &Manager, mut params: Params) -> Result<Val
     params.finish()?;
     let level = Level::named(&name).ok_or_else(|| {
         let all = Level::ALL.map(Level::name).join(", ");
-        Failure::new(-32603, format!("no level is called {name}; there are {all}"))
+        Failure::new(-32603, format!("there is no level {name}; the levels are {all}"))
     })?;
     log(manager)?.set_level(level);
     Ok(json!(true))

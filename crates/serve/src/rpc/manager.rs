@@ -157,12 +157,12 @@ impl Manager {
     /// The message of the first call that fails, after the call's method.
     pub fn load(&self, config: &Value) -> std::result::Result<(), String> {
         let subsystems = config.get("subsystems").and_then(Value::as_array);
-        let subsystems = subsystems.ok_or("a configuration has a list \"subsystems\"")?;
+        let subsystems = subsystems.ok_or("a configuration must have a list \"subsystems\"")?;
         for subsystem in subsystems {
             let Some(calls) = subsystem.get("config").and_then(Value::as_array) else { continue };
             for call in calls {
                 let method = call.get("method").and_then(Value::as_str);
-                let method = method.ok_or("an entry of a configuration has a \"method\"")?;
+                let method = method.ok_or("an entry of a configuration must have a \"method\"")?;
                 self.call(method, call.get("params").cloned())
                     .map_err(|failure| format!("{method}: {}", failure.message))?;
             }

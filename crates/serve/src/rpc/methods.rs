@@ -224,7 +224,7 @@ fn framework_get_config(manager: &Manager, mut params: Params) -> Result<Value> 
     let saved = manager.save();
     let all = saved["subsystems"].as_array().cloned().unwrap_or_default();
     let found = all.into_iter().find(|entry| entry["subsystem"] == json!(name));
-    let found = found.ok_or_else(|| Failure::params(format!("no subsystem is called {name}")))?;
+    let found = found.ok_or_else(|| Failure::params(format!("there is no subsystem {name}")))?;
     Ok(found["config"].clone())
 }
 
@@ -350,7 +350,9 @@ fn bdev_get_iostat(manager: &Manager, mut params: Params) -> Result<Value> {
 
 fn bytes_of(blocks: u64, block_size: u64) -> Result<u64> {
     let bytes = blocks.checked_mul(block_size).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| Failure::new(-22, format!("{blocks} blocks of {block_size} bytes")))
+    bytes.ok_or_else(|| {
+        Failure::new(-22, format!("a device cannot have {blocks} blocks of {block_size} bytes"))
+    })
 }
 
 fn bdev_malloc_create(manager: &Manager, mut params: Params) -> Result<Value> {
@@ -427,7 +429,7 @@ fn bdev_raid_create(manager: &Manager, mut params: Params) -> Result<Value> {
     let (strip, uuid) = (params.number("strip_size_kb")?, params.text("uuid")?);
     params.finish()?;
     if !matches!(level.as_str(), "raid0" | "0") {
-        return Err(Failure::new(-95, format!("raid level {level}: only raid0 is supported")));
+        return Err(Failure::new(-95, format!("raid level {level} is not supported: give raid0")));
     }
     let strip_kb = strip.unwrap_or(64);
     let mut bdevs = manager.bdevs();
@@ -457,7 +459,7 @@ fn bdev_raid_get_bdevs(manager: &Manager, mut params: Params) -> Result<Value> {
     let category = params.name("category")?;
     params.finish()?;
     if !matches!(category.as_str(), "all" | "online" | "configuring" | "offline") {
-        return Err(Failure::params(format!("no category is called {category}")));
+        return Err(Failure::params(format!("there is no category {category}")));
     }
     // Every device is online.
     let is_shown = matches!(category.as_str(), "all" | "online");
@@ -489,12 +491,15 @@ fn bdev_split_create(manager: &Manager, mut params: Params) -> Result<Value> {
         None => whole / count.max(1) / block * block,
     };
     if count == 0 || each == 0 {
-        return Err(Failure::new(-22, format!("{count} parts of {each} bytes")));
+        return Err(Failure::new(-22, format!("{count} parts of {each} bytes are too many")));
     }
     // Make as many parts as fit.
     let count = count.min(whole / each);
     if count == 0 {
-        return Err(Failure::new(-28, format!("{base} has {whole} bytes, and no part of {each}")));
+        return Err(Failure::new(
+            -28,
+            format!("{base} has {whole} bytes, too few for a part of {each}"),
+        ));
     }
     let names: Vec<String> = (0..count).map(|number| format!("{base}p{number}")).collect();
     if let Some(taken) = names.iter().find(|name| bdevs.has(name)) {

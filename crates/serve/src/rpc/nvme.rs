@@ -19,9 +19,10 @@ fn address(trtype: &str, traddr: &str) -> Result<String> {
             Ok(format!("vfio-user:{}/cntrl", traddr.trim_end_matches('/')))
         }
         "vfiouser" => Ok(format!("vfio-user:{traddr}")),
-        _ => {
-            Err(Failure::new(-95, format!("trtype {trtype}: only PCIe and VFIOUSER are supported")))
-        }
+        _ => Err(Failure::new(
+            -95,
+            format!("trtype {trtype} is not supported: give PCIe or VFIOUSER"),
+        )),
     }
 }
 
@@ -33,7 +34,7 @@ pub(super) fn bdev_nvme_attach_controller(manager: &Manager, mut params: Params)
     not_attached(&bdevs, &name)?;
     let address = address(&trtype, &traddr)?;
     let attach = manager.attach.get();
-    let attach = attach.ok_or_else(|| Failure::new(-95, "no drivers here"))?;
+    let attach = attach.ok_or_else(|| Failure::new(-95, "this program has no drivers"))?;
     let namespaces = (attach.nvme)(&address)?;
     let names: Vec<String> = namespaces.iter().map(|(nsid, _)| format!("{name}n{nsid}")).collect();
     if let Some(taken) = names.iter().find(|name| bdevs.has(name)) {
@@ -61,7 +62,7 @@ pub(super) fn bdev_nvme_detach_controller(manager: &Manager, mut params: Params)
     let mut bdevs = manager.bdevs();
     let controller = bdevs.controllers.get(&name).cloned();
     let controller =
-        controller.ok_or_else(|| Failure::new(-19, format!("no controller is called {name}")))?;
+        controller.ok_or_else(|| Failure::new(-19, format!("there is no controller {name}")))?;
     for bdev in &controller.bdevs {
         bdevs.unclaimed(bdev)?;
     }
@@ -88,7 +89,7 @@ pub(super) fn bdev_nvme_get_controllers(manager: &Manager, mut params: Params) -
         .collect();
     match asked {
         Some(name) if shown.is_empty() => {
-            Err(Failure::new(-22, format!("no controller is called {name}")))
+            Err(Failure::new(-22, format!("there is no controller {name}")))
         }
         _ => Ok(Value::Array(shown)),
     }

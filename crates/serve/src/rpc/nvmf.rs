@@ -45,7 +45,7 @@ fn within(name: &str, asked: Option<u64>, usual: u64, bounds: [u64; 2]) -> Resul
     match (least..=most).contains(&amount) {
         true => Ok(amount),
         false => {
-            Err(Failure::params(format!("{name} is from {least} to {most}, and not {amount}")))
+            Err(Failure::params(format!("{name} must be from {least} to {most}, not {amount}")))
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     params.finish()?;
     let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;
     if !nqn.starts_with("nqn.") || nqn.len() > 223 || !nqn.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(Failure::params(format!("{nqn} is no NQN")));
+        return Err(Failure::params(format!("{nqn} is not an NQN")));
     }
     // The serial number is derived from the name, so it never changes.
     let of_name = || uuid_of(&nqn).replace('-', "")[..20].to_uppercase();
@@ -125,7 +125,7 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
             && text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
     };
     if !is_text(&serial_number, 20) || serial_number.contains(' ') || !is_text(&model_number, 40) {
-        let message = "a serial number has 20 printable characters at most, a model 40";
+        let message = "a serial number has at most 20 printable characters, a model 40";
         return Err(Failure::params(message));
     }
     manager.nvmf().create(&nqn, serial_number, model_number, most as u32).map_err(failed)?;
@@ -173,8 +173,8 @@ pub(super) fn nvmf_subsystem_add_ns(manager: &Manager, mut params: Params) -> Re
     let bdev = bdevs.get(&bdev_name).and_then(|_| bdevs.unclaimed(&bdev_name)).map_err(failed)?;
     let its_uuid = uuid.as_ref().unwrap_or(&bdev.uuid);
     let digits = u128::from_str_radix(&its_uuid.replace('-', ""), 16);
-    let digits = digits.map_err(|_| Failure::params(format!("{its_uuid} is no UUID")))?;
-    // Zero, like no number, asks for the first free one.
+    let digits = digits.map_err(|_| Failure::params(format!("{its_uuid} is not a UUID")))?;
+    // Zero asks for the first that is free, as none does.
     let asked = nsid.filter(|nsid| *nsid != 0);
     let asked = asked.map(|nsid| u32::try_from(nsid).unwrap_or(u32::MAX));
     let disk = bdev.disk.clone();
@@ -209,7 +209,7 @@ fn address(params: &mut Params) -> Result<String> {
     address.finish()?;
     check_trtype(&trtype)?;
     match traddr.is_empty() {
-        true => Err(Failure::params("traddr is no path")),
+        true => Err(Failure::params("traddr is not a path")),
         false => Ok(traddr),
     }
 }

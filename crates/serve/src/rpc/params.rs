@@ -57,7 +57,7 @@ impl Params {
             Some(Value::Object(map)) => {
                 Ok(Self(map.into_iter().filter(|(_, value)| !value.is_null()).collect()))
             }
-            Some(_) => Err(Failure::params("parameters are an object, by name")),
+            Some(_) => Err(Failure::params("parameters must be an object")),
         }
     }
 
@@ -69,7 +69,9 @@ impl Params {
     ) -> Result<Option<T>> {
         let Some(value) = self.0.remove(name) else { return Ok(None) };
         let found = read(&value);
-        found.map(Some).ok_or_else(|| Failure::params(format!("{name} is no {what}: {value}")))
+        found
+            .map(Some)
+            .ok_or_else(|| Failure::params(format!("{name} is not of the type {what}: {value}")))
     }
 
     pub(super) fn text(&mut self, name: &str) -> Result<Option<String>> {
@@ -119,7 +121,7 @@ impl Params {
     pub(super) fn finish(self) -> Result<()> {
         match self.0.keys().next() {
             None => Ok(()),
-            Some(name) => Err(Failure::params(format!("no parameter is called {name}"))),
+            Some(name) => Err(Failure::params(format!("there is no parameter {name}"))),
         }
     }
 }

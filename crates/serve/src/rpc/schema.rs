@@ -672,7 +672,7 @@ fn check_all(known: &[Param], given: &mut Map<String, Value>) -> Result<()> {
     for (name, value) in given.iter_mut().filter(|(_, value)| !value.is_null()) {
         let param = known.iter().find(|param| param.name == name.as_str());
         let param =
-            param.ok_or_else(|| Failure::params(format!("no parameter is called {name}")))?;
+            param.ok_or_else(|| Failure::params(format!("there is no parameter {name}")))?;
         match (param.kind, &mut *value) {
             (Fields(params), Value::Object(fields)) => check_all(params, fields)?,
             (Nothing, Value::Bool(false)) => *value = Value::Null,
@@ -791,7 +791,7 @@ mod tests {
                 }
             }
             let said = call(Map::from_iter([("odd".to_owned(), json!(1))]));
-            assert_eq!(said, "no parameter is called odd", "{method}");
+            assert_eq!(said, "there is no parameter odd", "{method}");
         }
     }
 

@@ -144,7 +144,7 @@ impl Manager {
     }
 
     fn ways(&self) -> Result<&Attach> {
-        self.attach.get().ok_or_else(|| Failure::new(-95, "no drivers here"))
+        self.attach.get().ok_or_else(|| Failure::new(-95, "this program has no drivers"))
     }
 
     /// Attaches a host, and returns the names of its devices.
@@ -177,7 +177,7 @@ impl Manager {
         let mut bdevs = self.bdevs();
         let scsi = bdevs.scsi.get(name).filter(|scsi| is_of(scsi.product));
         let scsi =
-            scsi.ok_or_else(|| Failure::new(-19, format!("no SCSI host is called {name}")))?;
+            scsi.ok_or_else(|| Failure::new(-19, format!("there is no SCSI host {name}")))?;
         for bdev in scsi.names() {
             bdevs.unclaimed(bdev)?;
         }
@@ -245,7 +245,7 @@ pub(super) fn bdev_scsi_get_controllers(manager: &Manager, mut params: Params) -
         .collect();
     match asked {
         Some(name) if shown.is_empty() => {
-            Err(Failure::new(-19, format!("no SCSI host is called {name}")))
+            Err(Failure::new(-19, format!("there is no SCSI host {name}")))
         }
         _ => Ok(Value::Array(shown)),
     }
@@ -290,7 +290,8 @@ pub(super) fn bdev_virtio_attach_controller(
             return Err(Failure::new(-95, message));
         }
         _ => {
-            let message = format!("no way to a device is trtype {trtype} with dev_type {dev_type}");
+            let message =
+                format!("trtype {trtype} with dev_type {dev_type} does not lead to a device");
             return Err(Failure::new(-22, message));
         }
     };

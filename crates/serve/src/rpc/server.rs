@@ -31,9 +31,9 @@ pub struct RpcLimits {
     /// The most clients at a time. Others wait to be accepted.
     pub clients_max: usize,
     /// The longest time that a client may take to finish a request, or to take an answer.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The longest time for the same while other clients wait to be accepted.
-    pub patience_full: Duration,
+    pub timeout_full: Duration,
     /// The most bytes of the unfinished requests of all clients.
     pub unfinished_bytes_max: usize,
 }
@@ -42,8 +42,8 @@ impl Default for RpcLimits {
     fn default() -> Self {
         Self {
             clients_max: 512,
-            patience: Duration::from_secs(10),
-            patience_full: Duration::from_millis(250),
+            timeout: Duration::from_secs(10),
+            timeout_full: Duration::from_millis(250),
             unfinished_bytes_max: 8 << 20,
         }
     }
@@ -84,7 +84,7 @@ impl RpcServer {
         let path = listener.path().to_owned();
         let shown = path.display();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
-            .map_err(|cause| Error::os(cause, format!("{shown}: setting who may use it")))?;
+            .map_err(|cause| Error::os(cause, format!("{shown}: setting its permissions")))?;
         let counters = Arc::new(RpcCounters::default());
         let serving = Serving {
             listener,
@@ -152,14 +152,13 @@ impl Serving {
             let flags = if client.has_answers() { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::from_borrowed_fd(client.as_fd(), flags));
         }
-        let (now, patience) = (Instant::now(), self.patience(is_full));
+        let (now, timeout) = (Instant::now(), self.timeout(is_full));
         let due = self.clients.values().filter(|client| client.is_busy(is_full));
-        let nap = due.map(|client| (client.since + patience).saturating_duration_since(now)).min();
-        // If all places are taken, a waiting client would end each sleep at once, so it is checked
-        // for afterwards.
+        let nap = due.map(|client| (client.since + timeout).saturating_duration_since(now)).min();
+        // Full, one that waits would end each sleep at once: it is looked for afterwards.
         let nap = if is_full {
             fds[1] = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::empty());
-            Some(nap.unwrap_or(self.limits.patience_full).max(Duration::from_millis(1)))
+            Some(nap.unwrap_or(self.limits.timeout_full).max(Duration::from_millis(1)))
         } else {
             nap
         };
@@ -183,8 +182,8 @@ impl Serving {
     }
 
     /// Returns how long a request may stay unfinished.
-    fn patience(&self, is_full: bool) -> Duration {
-        if is_full { self.limits.patience_full } else { self.limits.patience }
+    fn timeout(&self, is_full: bool) -> Duration {
+        if is_full { self.limits.timeout_full } else { self.limits.timeout }
     }
 
     fn let_in(&mut self) {
@@ -200,15 +199,15 @@ impl Serving {
     /// while the unfinished requests have too many bytes in all, the oldest first.
     fn send_away(&mut self, ready: &[u64], comes: bool) {
         let is_full = comes && self.clients.len() >= self.limits.clients_max;
-        let patience = self.patience(is_full);
+        let timeout = self.timeout(is_full);
         let mut bytes: usize = self.clients.values().map(Client::unfinished_bytes).sum();
         let busy = self.clients.iter().filter(|(_, client)| client.is_busy(is_full));
         let mut busy: Vec<(Instant, u64)> =
             busy.map(|(number, client)| (client.since, *number)).collect();
         busy.sort_unstable();
         for (since, number) in busy {
-            // A client that was ready in this turn may have sent more.
-            let is_late = since.elapsed() >= patience && !ready.contains(&number);
+            // One that had something in this turn may have more to say.
+            let is_late = since.elapsed() >= timeout && !ready.contains(&number);
             if !is_late && bytes <= self.limits.unfinished_bytes_max {
                 continue;
             }

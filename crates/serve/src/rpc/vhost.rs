@@ -147,7 +147,7 @@ pub(super) fn vhost_get_controllers(manager: &Manager, mut params: Params) -> Re
         .collect();
     match name {
         Some(name) if shown.is_empty() => {
-            Err(Failure::params(format!("no controller is called {name}")))
+            Err(Failure::params(format!("there is no controller {name}")))
         }
         _ => Ok(Value::Array(shown)),
     }

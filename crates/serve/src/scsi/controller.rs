@@ -23,7 +23,7 @@ use crate::queue::{GuestRing, Served};
 /// The number of target slots, the same as in SPDK.
 pub(super) const TARGETS: usize = 8;
 /// The longest time for which the removal of a target waits for its commands.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) type Units = [Option<Arc<Unit>>; TARGETS];
 
@@ -92,7 +92,7 @@ impl Controller {
             })? as u8,
         };
         let place = units.get_mut(usize::from(number)).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("target {number}"))
+            Error::new(ErrorKind::Invalid, format!("target {number} is out of range"))
                 .hint(format!("targets are 0 to {}", TARGETS - 1))
         })?;
         if let Some(unit) = place {
@@ -116,13 +116,13 @@ impl Controller {
             Error::new(ErrorKind::NotFound, format!("there is no target {number}"))
         })?;
         self.plugged(number, event::REMOVED);
-        if unit.wait_alone(PATIENCE) {
+        if unit.wait_alone(TIMEOUT) {
             return Ok(unit.disk.clone());
         }
-        let context = format!("target {number}: its commands do not end");
+        let context = format!("target {number} cannot be removed: its commands do not end");
         self.units()[place] = Some(unit);
         self.plugged(number, event::RESCAN);
-        Err(Error::new(ErrorKind::Busy, context).hint("it stays: look at the disk below"))
+        Err(Error::new(ErrorKind::Busy, context).hint("the target stays: look at the disk below"))
     }
 
     fn plugged(&self, number: u8, reason: u32) {

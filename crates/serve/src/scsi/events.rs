@@ -21,7 +21,8 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn new() -> Result<Self> {
-        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a queue"))?;
+        let wake =
+            WakeEvent::new().map_err(|cause| Error::os(cause, "creating an event for a queue"))?;
         Ok(Self { all: Mutex::default(), has_any: AtomicBool::new(false), wake })
     }
 

@@ -45,7 +45,7 @@ struct Slot {
 }
 
 /// A target slot of this queue.
-struct Berth {
+struct TargetSlot {
     /// `None` if the device could not open a channel.
     lane: Option<Lane>,
     // After the lane: the code that waits for the hold may do with the device what no channel may
@@ -55,7 +55,7 @@ struct Berth {
 }
 
 /// Pending task management: a visit that this queue has not ended, and the heads of its commands.
-struct Owed {
+struct PendingTask {
     visit: Arc<Visit>,
     heads: Vec<u16>,
 }
@@ -65,13 +65,13 @@ pub(super) struct RequestVerbs {
     member: Arc<Member>,
     /// The number of the member's news that this queue has handled.
     seen: u64,
-    berths: [Option<Berth>; TARGETS],
+    target_slots: [Option<TargetSlot>; TARGETS],
     arena: Arc<Arena>,
     size: u16,
     /// The descriptors of lanes, and the member's.
     set: OwnedFd,
     slots: Box<[Slot]>,
-    owed: Vec<Owed>,
+    pending: Vec<PendingTask>,
     /// Heads that were given back while task management is pending.
     given: Vec<u16>,
     /// Heads whose next access is to begin.
@@ -81,7 +81,7 @@ pub(super) struct RequestVerbs {
 }
 
 fn no_set(errno: rustix::io::Errno) -> Error {
-    Error::os(errno.into(), "an epoll set for a queue")
+    Error::os(errno.into(), "creating an epoll set for a queue")
 }
 
 impl RequestVerbs {
@@ -98,12 +98,12 @@ impl RequestVerbs {
         epoll::add(&set, wake, data, EventFlags::IN).map_err(no_set)?;
         let mut verbs = Self {
             seen: member.news(),
-            berths: [const { None }; TARGETS],
+            target_slots: [const { None }; TARGETS],
             size: ring.size(),
             slots: (0..ring.size()).map(slot).collect(),
             arena,
             set,
-            owed: Vec::new(),
+            pending: Vec::new(),
             given: Vec::new(),
             again: Vec::new(),
             named: Vec::with_capacity(SEGMENTS_MAX),
@@ -113,17 +113,17 @@ impl RequestVerbs {
         };
         // First, so that no change after it is missed.
         verbs.controller.join(&verbs.member);
-        verbs.moor();
+        verbs.attach();
         Ok(verbs)
     }
 
     /// Opens a slot for each new target, and marks the slots whose target was removed.
     #[cold]
-    fn moor(&mut self) {
-        for (berth, unit) in self.berths.iter_mut().zip(self.controller.units_now()) {
-            if let Some(berth) = berth {
-                let is_its = |unit: &Arc<Unit>| Arc::ptr_eq(unit, berth.hold.unit());
-                berth.is_leaving = !unit.as_ref().is_some_and(is_its);
+    fn attach(&mut self) {
+        for (target_slot, unit) in self.target_slots.iter_mut().zip(self.controller.units_now()) {
+            if let Some(target_slot) = target_slot {
+                let is_its = |unit: &Arc<Unit>| Arc::ptr_eq(unit, target_slot.hold.unit());
+                target_slot.is_leaving = !unit.as_ref().is_some_and(is_its);
                 continue;
             }
             let Some(unit) = unit else { continue };
@@ -137,17 +137,17 @@ impl RequestVerbs {
                     _ => false,
                 };
                 if is_lost {
-                    lane.be_untold();
+                    lane.be_unsignalled();
                 }
             }
-            *berth = Some(Berth { hold: Hold::new(unit), lane, is_leaving: false });
+            *target_slot = Some(TargetSlot { hold: Hold::new(unit), lane, is_leaving: false });
         }
     }
 
     /// Clears the slots of targets that have gone.
-    fn unmoor(&mut self) {
-        for berth in &mut self.berths {
-            let Some(Berth { lane, is_leaving: true, .. }) = berth else { continue };
+    fn detach(&mut self) {
+        for target_slot in &mut self.target_slots {
+            let Some(TargetSlot { lane, is_leaving: true, .. }) = target_slot else { continue };
             if let Some(lane) = lane {
                 if lane.busy() > 0 {
                     continue;
@@ -158,7 +158,7 @@ impl RequestVerbs {
                     let _ = epoll::delete(&self.set, fd);
                 }
             }
-            *berth = None;
+            *target_slot = None;
         }
     }
 
@@ -166,7 +166,7 @@ impl RequestVerbs {
     #[cold]
     fn look(&mut self, ring: &GuestRing, guest: Guest<'_>) {
         let news = self.member.news();
-        self.moor();
+        self.attach();
         // Commands that came before a task are taken before the task is handled.
         if ring.has_more(guest) {
             return;
@@ -181,20 +181,20 @@ impl RequestVerbs {
                     heads.push(head);
                 }
             }
-            self.owed.push(Owed { visit, heads });
+            self.pending.push(PendingTask { visit, heads });
         }
     }
 
     /// Whether a pending task has no commands left to wait for.
-    fn has_paid_off(&self) -> bool {
-        self.owed.iter().any(|owed| owed.heads.is_empty())
+    fn has_ended_task(&self) -> bool {
+        self.pending.iter().any(|pending| pending.heads.is_empty())
     }
 
     /// Ends the tasks all of whose commands were given back to the guest.
     #[cold]
-    fn pay(&mut self) {
+    fn end_tasks(&mut self) {
         let given = std::mem::take(&mut self.given);
-        self.owed.retain_mut(|Owed { visit, heads }| {
+        self.pending.retain_mut(|PendingTask { visit, heads }| {
             heads.retain(|head| !given.contains(head));
             if heads.is_empty() {
                 visit.end();
@@ -219,10 +219,10 @@ impl RequestVerbs {
         let (target, lun) = place
             .and_then(|(target, unit)| Some((target, Lun::of(unit)?)))
             .ok_or(Ended::fail(response::BAD_TARGET))?;
-        let Self { berths, slots, segments, .. } = self;
-        let berth = berths.get_mut(usize::from(target)).and_then(Option::as_mut);
-        let berth = berth.filter(|berth| !berth.is_leaving);
-        let Berth { hold, lane, .. } = berth.ok_or(Ended::fail(response::BAD_TARGET))?;
+        let Self { target_slots, slots, segments, .. } = self;
+        let target_slot = target_slots.get_mut(usize::from(target)).and_then(Option::as_mut);
+        let target_slot = target_slot.filter(|target_slot| !target_slot.is_leaving);
+        let TargetSlot { hold, lane, .. } = target_slot.ok_or(Ended::fail(response::BAD_TARGET))?;
         let lane = lane.as_mut().ok_or(Ended::fail(response::TARGET_FAILURE))?;
         lane.disk().counters.requests.fetch_add(1, Ordering::Relaxed);
         let slot = &mut slots[usize::from(head)];
@@ -302,7 +302,7 @@ impl Verbs for RequestVerbs {
         guest: Guest<'_>,
     ) -> std::result::Result<(), Broken> {
         if self.member.news() != self.seen {
-            self.moor();
+            self.attach();
         }
         let mut named = std::mem::take(&mut self.named);
         let walked = ring.walk(head, guest, &mut named);
@@ -322,14 +322,14 @@ impl Verbs for RequestVerbs {
 
     fn settle(&mut self, ring: &mut GuestRing, guest: Guest<'_>) {
         // Since they were found to be about nothing, all that had ended before has been published.
-        if self.has_paid_off() {
-            self.pay();
+        if self.has_ended_task() {
+            self.end_tasks();
         }
-        let Self { berths, slots, again, given, owed, .. } = self;
-        let is_owed = !owed.is_empty();
-        for berth in berths.iter_mut().flatten() {
-            let Some(lane) = &mut berth.lane else { continue };
-            let unit = berth.hold.unit();
+        let Self { target_slots, slots, again, given, pending, .. } = self;
+        let has_pending = !pending.is_empty();
+        for target_slot in target_slots.iter_mut().flatten() {
+            let Some(lane) = &mut target_slot.lane else { continue };
+            let unit = target_slot.hold.unit();
             lane.settle(|End { head, job, list, result }| {
                 let slot = &mut slots[usize::from(head)];
                 if list.is_some() {
@@ -347,7 +347,7 @@ impl Verbs for RequestVerbs {
                     }
                 };
                 answer(slot, head, ended, ring, guest);
-                if is_owed {
+                if has_pending {
                     given.push(head);
                 }
             });
@@ -359,47 +359,49 @@ impl Verbs for RequestVerbs {
         }
         if self.member.news() != self.seen {
             self.look(ring, guest);
-            self.unmoor();
-        } else if self.berths.iter().flatten().any(|berth| berth.is_leaving) {
-            self.unmoor();
+            self.detach();
+        } else if self.target_slots.iter().flatten().any(|target_slot| target_slot.is_leaving) {
+            self.detach();
         }
     }
 
     fn published(&mut self, is_called: bool) {
         if is_called
-            && let Some(Berth { lane: Some(lane), .. }) = self.berths.iter().flatten().next()
+            && let Some(TargetSlot { lane: Some(lane), .. }) =
+                self.target_slots.iter().flatten().next()
         {
             lane.disk().counters.calls.fetch_add(1, Ordering::Relaxed);
         }
         if !self.given.is_empty() {
-            self.pay();
+            self.end_tasks();
         }
     }
 
     fn rest(&mut self) -> bool {
-        for berth in self.berths.iter_mut().flatten() {
-            if let Some(lane) = &mut berth.lane {
+        for target_slot in self.target_slots.iter_mut().flatten() {
+            if let Some(lane) = &mut target_slot.lane {
                 lane.rest();
             }
         }
         self.member.wake.clear();
         // What was told before the signal was cleared.
-        self.member.news() == self.seen && !self.has_paid_off()
+        self.member.news() == self.seen && !self.has_ended_task()
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         Ok(Some(self.set.as_fd()))
     }
 
-    fn is_untold(&self) -> bool {
-        let mut lanes = self.berths.iter().flatten().filter_map(|berth| berth.lane.as_ref());
-        lanes.any(Lane::is_untold)
+    fn is_unsignalled(&self) -> bool {
+        let mut lanes =
+            self.target_slots.iter().flatten().filter_map(|target_slot| target_slot.lane.as_ref());
+        lanes.any(Lane::is_unsignalled)
     }
 }
 
 impl Drop for RequestVerbs {
     fn drop(&mut self) {
         self.controller.leave(&self.member);
-        self.owed.iter().for_each(|owed| owed.visit.end());
+        self.pending.iter().for_each(|pending| pending.visit.end());
     }
 }

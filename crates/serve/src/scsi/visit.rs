@@ -66,7 +66,8 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new() -> Result<Self> {
-        let wake = WakeEvent::new().map_err(|cause| Error::os(cause, "an event for a queue"))?;
+        let wake =
+            WakeEvent::new().map_err(|cause| Error::os(cause, "creating an event for a queue"))?;
         Ok(Self { visits: Mutex::default(), news: AtomicU64::new(0), wake })
     }
 

@@ -137,8 +137,8 @@ impl Guest {
         let ring = &mut self.rings[usize::from(which)];
         while ring.ring.take(areas).unwrap().is_none() {
             let mut fds = [PollFd::new(&ring.call, PollFlags::IN)];
-            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
-            assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "nobody calls");
+            let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "nobody calls");
             rustix::io::read(&ring.call, &mut [0; 8]).unwrap();
         }
         let mut bytes = vec![0; written_bytes];

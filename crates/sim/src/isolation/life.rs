@@ -20,7 +20,7 @@ use crate::lists::{Actor, Lists, Recorder, Sink, Threads, ready};
 
 /// The longest time that a killed process may hold its files. The kernel releases its rings in the
 /// background.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Writes everything at once. A pipe keeps its data when the writer is killed.
 struct Pipe;
@@ -59,7 +59,7 @@ fn open(plan: &Plan, path: &Path) -> Result<Store, String> {
     let began = Instant::now();
     loop {
         let device = match file(path, false) {
-            Err(_) if began.elapsed() < PATIENCE => {
+            Err(_) if began.elapsed() < TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(10));
                 continue;
             }

@@ -34,8 +34,7 @@ pub(super) fn judge_files(
     }
     // Pages may be smaller than the blocks of this file system.
     store.extend(["--buffered", "--workers", "1", "--memory", "8MiB"]);
-    // `check` also exits with 1 if the cut tore one copy of a superblock and the other copy is
-    // whole.
+    // The exit code is 1 also for a superblock that the cut tore whose second copy is whole.
     let (_, checked) = run(program, &["check", "--json"], &store)?;
     for wanted in ["\"faults\":[]", "\"log_faults\":[]"] {
         if !checked.contains(wanted) {

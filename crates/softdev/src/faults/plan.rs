@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::keys::{Key, Keys, Slot, key, list, maybe, plain, rate, us};
+use qpair_block::{Error, Result};
 
-use crate::pairs;
-
-/// A range of blocks that cannot be read or written, including the last block.
+/// A range of blocks that fail reads or written, including the last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// The first logical block.
@@ -69,26 +68,44 @@ pub struct Plan {
 /// The delay if the text gives a rate of delays without `delay_us`.
 const DELAY_NS: u64 = 1_000_000;
 
+/// The slot of the number of a command.
+fn number(command: &mut Option<u64>) -> Slot<'_> {
+    maybe(command, 1..=u64::MAX)
+}
+
+/// The slot of ranges of blocks: `5`, `5-9` or `5-9+20-29`.
+fn blocks(ranges: &mut Vec<BlockRange>) -> Slot<'_> {
+    let read = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let range = BlockRange { first: first.parse().ok()?, last: last.parse().ok()? };
+        (range.first <= range.last).then_some(range)
+    };
+    let write = |range: &BlockRange| format!("{}-{}", range.first, range.last);
+    list(ranges, read, write, "blocks such as 5-9+20, last one included")
+}
+
+const TABLE: &[Key<Plan>] = &[
+    key("seed", "seed of all faults", |p| plain(&mut p.seed, "a whole number")),
+    key("read_error_rate", "reads that fail", |p| rate(&mut p.read_error_rate)),
+    key("read_error_blocks", "blocks that fail reads", |p| blocks(&mut p.read_error_blocks)),
+    key("write_error_rate", "writes that fail", |p| rate(&mut p.write_error_rate)),
+    key("write_error_blocks", "blocks that fail writes", |p| blocks(&mut p.write_error_blocks)),
+    key("flush_error_rate", "flushes that fail", |p| rate(&mut p.flush_error_rate)),
+    key("timeout_rate", "commands that are never executed", |p| rate(&mut p.timeout_rate)),
+    key("drop_rate", "commands whose completion is never posted", |p| rate(&mut p.drop_rate)),
+    key("delay_rate", "commands that take longer", |p| rate(&mut p.delay_rate)),
+    key("delay_us", "by this time; 1000 if only the rate is given", |p| us(&mut p.delay_ns)),
+    key("corrupt_rate", "reads with one flipped bit", |p| rate(&mut p.corrupt_rate)),
+    key("timeout_after", "command that is never executed", |p| number(&mut p.timeout_after)),
+    key("drop_after", "command whose completion is never posted", |p| number(&mut p.drop_after)),
+    key("fatal_after", "command that stops the controller", |p| number(&mut p.fatal_after)),
+    key("remove_after", "command at which the drive is removed", |p| number(&mut p.remove_after)),
+    key("power_cut_after", "command at which the power fails", |p| number(&mut p.power_cut_after)),
+];
+
 impl Plan {
-    /// The keys of the plan's text.
-    pub const KEYS: [&str; 16] = [
-        "seed",
-        "read_error_rate",
-        "read_error_blocks",
-        "write_error_rate",
-        "write_error_blocks",
-        "flush_error_rate",
-        "timeout_rate",
-        "drop_rate",
-        "delay_rate",
-        "delay_us",
-        "corrupt_rate",
-        "timeout_after",
-        "drop_after",
-        "fatal_after",
-        "remove_after",
-        "power_cut_after",
-    ];
+    /// The keys of a plan.
+    pub const KEYS: Keys<Self> = Keys { of: "a fault plan", repeats: false, keys: TABLE };
 
     /// Whether the plan has no faults.
     #[must_use]
@@ -104,117 +121,24 @@ impl Plan {
     /// `Invalid` for a value that makes no sense.
     pub fn take(options: &mut Vec<(&str, &str)>) -> Result<Self> {
         let mut plan = Self::default();
-        let mut failure = None;
-        options.retain(|(key, value)| {
-            if failure.is_some() || !Self::KEYS.contains(key) {
-                return true;
-            }
-            failure = plan.set(key, value).err();
-            false
-        });
-        failure.map_or(Ok(()), Err)?;
+        Self::KEYS.take(options, &mut plan)?;
         if plan.delay_rate > 0.0 && plan.delay_ns == 0 {
             plan.delay_ns = DELAY_NS;
         }
         Ok(plan)
     }
-
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let rate = || pairs::rate(key, value);
-        let count = || match pairs::value(key, value, "the number of a command, from 1")? {
-            0 => Err(pairs::invalid(key, value, "the number of a command, from 1")),
-            number => Ok(Some(number)),
-        };
-        match key {
-            "seed" => self.seed = pairs::value(key, value, "a whole number")?,
-            "read_error_rate" => self.read_error_rate = rate()?,
-            "read_error_blocks" => self.read_error_blocks = blocks(key, value)?,
-            "write_error_rate" => self.write_error_rate = rate()?,
-            "write_error_blocks" => self.write_error_blocks = blocks(key, value)?,
-            "flush_error_rate" => self.flush_error_rate = rate()?,
-            "timeout_rate" => self.timeout_rate = rate()?,
-            "drop_rate" => self.drop_rate = rate()?,
-            "delay_rate" => self.delay_rate = rate()?,
-            "delay_us" => self.delay_ns = pairs::time_ns(key, value, 1000)?,
-            "corrupt_rate" => self.corrupt_rate = rate()?,
-            "timeout_after" => self.timeout_after = count()?,
-            "drop_after" => self.drop_after = count()?,
-            "fatal_after" => self.fatal_after = count()?,
-            "remove_after" => self.remove_after = count()?,
-            "power_cut_after" => self.power_cut_after = count()?,
-            _ => return pairs::finish("a fault plan", &[(key, value)], &Self::KEYS),
-        }
-        Ok(())
-    }
-}
-
-/// Ranges as `5`, `5-9` or `5-9+20-29`.
-fn blocks(key: &str, text: &str) -> Result<Vec<BlockRange>> {
-    let wrong = || pairs::invalid(key, text, "blocks such as 5-9+20, last one included");
-    text.split('+')
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let range = BlockRange {
-                first: first.parse().map_err(|_| wrong())?,
-                last: last.parse().map_err(|_| wrong())?,
-            };
-            if range.first <= range.last { Ok(range) } else { Err(wrong()) }
-        })
-        .collect()
 }
 
 impl FromStr for Plan {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut options = pairs::split("a fault plan", text)?;
-        for (at, (key, _)) in options.iter().enumerate() {
-            if options[..at].iter().any(|(other, _)| other == key) {
-                let context = format!("option {key} of a fault plan: is given twice");
-                return Err(Error::new(ErrorKind::Invalid, context));
-            }
-        }
-        let plan = Self::take(&mut options)?;
-        pairs::finish("a fault plan", &options, &Self::KEYS)?;
-        Ok(plan)
+        Self::KEYS.read_by(text, Self::take)
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        let mut write = |key: &str, value: String| -> fmt::Result {
-            if !value.is_empty() {
-                write!(f, "{separator}{key}={value}")?;
-                separator = ",";
-            }
-            Ok(())
-        };
-        let number = |number: u64| if number == 0 { String::new() } else { number.to_string() };
-        let rate = |rate: f64| if rate == 0.0 { String::new() } else { rate.to_string() };
-        let after = |after: Option<u64>| after.map_or_else(String::new, |after| after.to_string());
-        let blocks = |ranges: &[BlockRange]| {
-            let ranges: Vec<_> =
-                ranges.iter().map(|range| format!("{}-{}", range.first, range.last)).collect();
-            ranges.join("+")
-        };
-        write("seed", number(self.seed))?;
-        write("read_error_rate", rate(self.read_error_rate))?;
-        write("read_error_blocks", blocks(&self.read_error_blocks))?;
-        write("write_error_rate", rate(self.write_error_rate))?;
-        write("write_error_blocks", blocks(&self.write_error_blocks))?;
-        write("flush_error_rate", rate(self.flush_error_rate))?;
-        write("timeout_rate", rate(self.timeout_rate))?;
-        write("drop_rate", rate(self.drop_rate))?;
-        write("delay_rate", rate(self.delay_rate))?;
-        if self.delay_ns != 0 {
-            write("delay_us", pairs::format_time(self.delay_ns, 1000))?;
-        }
-        write("corrupt_rate", rate(self.corrupt_rate))?;
-        write("timeout_after", after(self.timeout_after))?;
-        write("drop_after", after(self.drop_after))?;
-        write("fatal_after", after(self.fatal_after))?;
-        write("remove_after", after(self.remove_after))?;
-        write("power_cut_after", after(self.power_cut_after))
+        f.write_str(&Self::KEYS.write(self, &Self::default()))
     }
 }

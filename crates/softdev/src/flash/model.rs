@@ -148,7 +148,7 @@ impl Model {
                 .max(pages.div_ceil(pages_per_block) + BLOCKS_SPARE);
             let slots_per_block = pages_per_block * u64::from(model.units_per_page);
             if blocks * slots_per_block * u64::from(die_count) >= SLOTS_MAX {
-                let context = format!("a profile for {capacity_bytes} bytes");
+                let context = format!("a profile cannot cover {capacity_bytes} bytes");
                 return Err(Error::new(ErrorKind::Limit, context)
                     .hint("make pages larger (page=64KiB), or the drive smaller"));
             }

@@ -3,52 +3,70 @@
 use std::fmt;
 use std::str::FromStr;
 
-use qpair_block::{Error, ErrorKind, Result, format_bytes};
+use qpair_block::keys::{
+    Key, Keys, always, bytes, key, ms, one_of, plain, rate, short_bytes, truth, us, within,
+};
+use qpair_block::{Error, ErrorKind, Result};
 
 use super::profile::Profile;
-use crate::pairs;
 
-/// Nanoseconds of a microsecond.
-const US: u32 = 1000;
-/// Nanoseconds of a millisecond.
-const MS: u32 = 1_000_000;
+const RATE: &str = "a whole number of MB/s; 0 for no limit";
+
+const TABLE: &[Key<Profile>] = &[
+    always("profile", "named profile, which the other keys change", |p| {
+        const NAMES: &[(&str, &str)] = &[
+            ("none", "none"),
+            ("tlc", "tlc"),
+            ("qlc", "qlc"),
+            ("optane", "optane"),
+            ("sas-ssd", "sas-ssd"),
+        ];
+        one_of(&mut p.name, NAMES)
+    }),
+    key("channels", "channels: buses that dies share", |p| within(&mut p.channels, 1..=64)),
+    key("dies", "dies of a channel", |p| within(&mut p.dies, 1..=64)),
+    key("page", "bytes of a read or program, a multiple of 4096", |p| {
+        short_bytes(&mut p.page_bytes)
+    }),
+    key("pages_per_block", "pages erased together", |p| within(&mut p.pages_per_block, 1..=65536)),
+    key("read_us", "time to read a page (tR)", |p| us(&mut p.read_ns)),
+    key("program_us", "time to program a page (tPROG)", |p| us(&mut p.program_ns)),
+    key("erase_us", "time to erase a block (tBERS)", |p| us(&mut p.erase_ns)),
+    key("suspend_us", "time after which a read interrupts; 0 for never", |p| us(&mut p.suspend_ns)),
+    key("channel_mb_per_s", "rate of a channel", |p| plain(&mut p.channel_mb_per_s, RATE)),
+    key("link_mb_per_s", "rate to the host, each way", |p| plain(&mut p.link_mb_per_s, RATE)),
+    key("command_us", "time between the starts of two commands", |p| us(&mut p.command_ns)),
+    key(
+        "controller_us",
+        "time that the controller adds to a command",
+        |p| us(&mut p.controller_ns),
+    ),
+    key("dram_cache", "cache for writes", |p| bytes(&mut p.cache_bytes)),
+    key("dram_protected", "cache that survives power cuts", |p| truth(&mut p.cache_protected)),
+    key("slc_cache", "cache of cells with one bit", |p| bytes(&mut p.slc_bytes)),
+    key("slc_program_us", "time to program a page of that cache", |p| us(&mut p.slc_program_ns)),
+    key("slc_idle_ms", "idle time after which that cache is folded", |p| ms(&mut p.slc_idle_ns)),
+    key("over_provisioning", "flash beyond the size, as a share", |p| {
+        rate(&mut p.over_provisioning)
+    }),
+    key("filled", "share of the drive that is written at first", |p| rate(&mut p.filled)),
+    key("in_place", "whether cells are written in place", |p| truth(&mut p.in_place)),
+    key("jitter", "how far times of the medium stray from their mean", |p| rate(&mut p.jitter)),
+];
 
 impl Profile {
-    /// The keys of its text. `profile` names what the others change.
-    pub const KEYS: [&str; 22] = [
-        "profile",
-        "channels",
-        "dies",
-        "page",
-        "pages_per_block",
-        "read_us",
-        "program_us",
-        "erase_us",
-        "suspend_us",
-        "channel_mb_per_s",
-        "link_mb_per_s",
-        "command_us",
-        "controller_us",
-        "dram_cache",
-        "dram_protected",
-        "slc_cache",
-        "slc_program_us",
-        "slc_idle_ms",
-        "over_provisioning",
-        "filled",
-        "in_place",
-        "jitter",
-    ];
+    /// The keys of a profile. `profile` names the profile that the others change.
+    pub const KEYS: Keys<Self> = Keys { of: "a profile", repeats: false, keys: TABLE };
 
-    /// The profile of that name, as it stands.
+    /// Returns the profile of that name.
     ///
     /// # Errors
     /// `Invalid` if there is none.
     pub fn named(name: &str) -> Result<Self> {
         Self::NAMED.into_iter().find(|profile| profile.name == name).ok_or_else(|| {
             let known = Self::NAMED.map(|profile| profile.name).join(", ");
-            Error::new(ErrorKind::Invalid, format!("unknown profile \"{name}\""))
-                .hint(format!("known are {known}"))
+            Error::new(ErrorKind::Invalid, format!("there is no profile \"{name}\""))
+                .hint(format!("the profiles are {known}"))
         })
     }
 
@@ -59,58 +77,20 @@ impl Profile {
     /// `Invalid` for a value that makes no sense, or an option without a profile that it could
     /// change.
     pub fn take(options: &mut Vec<(&str, &str)>) -> Result<Self> {
-        let mut profile = Self::NONE;
-        if let Some(at) = options.iter().position(|(key, _)| *key == "profile") {
-            profile = Self::named(options.remove(at).1)?;
+        let name = options.iter().find(|(key, _)| *key == "profile");
+        let mut profile = name.map_or(Ok(Self::NONE), |(_, name)| Self::named(name))?;
+        let changes = &Self::KEYS.names()[1..];
+        if let Some((key, value)) = options.iter().find(|(key, _)| changes.contains(key))
+            && profile.is_none()
+        {
+            let context = format!("option {key}={value} needs a profile");
+            return Err(
+                Error::new(ErrorKind::Invalid, context).hint("give a profile, as in profile=tlc")
+            );
         }
-        let mut failure = None;
-        options.retain(|(key, value)| {
-            if failure.is_some() || !Self::KEYS.contains(key) {
-                return true;
-            }
-            failure = profile.set(key, value).err();
-            false
-        });
-        failure.map_or(Ok(()), Err)?;
+        Self::KEYS.take(options, &mut profile)?;
         profile.check()?;
         Ok(profile)
-    }
-
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if self.is_none() {
-            let context = format!("option {key}={value}: without a profile nothing takes time");
-            return Err(Error::new(ErrorKind::Invalid, context).hint("name one: profile=tlc"));
-        }
-        let number = || pairs::value(key, value, "a whole number");
-        let us = || pairs::time_ns(key, value, US);
-        match key {
-            "channels" => self.channels = number()?,
-            "dies" => self.dies = number()?,
-            "page" => {
-                self.page_bytes = u32::try_from(pairs::bytes(key, value)?)
-                    .map_err(|_| pairs::invalid(key, value, "a size below 4GiB"))?;
-            }
-            "pages_per_block" => self.pages_per_block = number()?,
-            "read_us" => self.read_ns = us()?,
-            "program_us" => self.program_ns = us()?,
-            "erase_us" => self.erase_ns = us()?,
-            "suspend_us" => self.suspend_ns = us()?,
-            "channel_mb_per_s" => self.channel_mb_per_s = number()?,
-            "link_mb_per_s" => self.link_mb_per_s = number()?,
-            "command_us" => self.command_ns = us()?,
-            "controller_us" => self.controller_ns = us()?,
-            "dram_cache" => self.cache_bytes = pairs::bytes(key, value)?,
-            "dram_protected" => self.cache_protected = pairs::value(key, value, "true or false")?,
-            "slc_cache" => self.slc_bytes = pairs::bytes(key, value)?,
-            "slc_program_us" => self.slc_program_ns = us()?,
-            "slc_idle_ms" => self.slc_idle_ns = pairs::time_ns(key, value, MS)?,
-            "over_provisioning" => self.over_provisioning = pairs::rate(key, value)?,
-            "filled" => self.filled = pairs::rate(key, value)?,
-            "in_place" => self.in_place = pairs::value(key, value, "true or false")?,
-            "jitter" => self.jitter = pairs::rate(key, value)?,
-            _ => return pairs::finish("a profile", &[(key, value)], &Self::KEYS),
-        }
-        Ok(())
     }
 
     /// Whether a drive can be made of it.
@@ -118,49 +98,14 @@ impl Profile {
     /// # Errors
     /// `Invalid`, with what cannot be.
     pub fn check(&self) -> Result<()> {
-        let bounds = [
-            ("channels", u64::from(self.channels), 1, 64),
-            ("dies", u64::from(self.dies), 1, 64),
-            ("page", u64::from(self.page_bytes), 4096, 1 << 20),
-            ("pages_per_block", u64::from(self.pages_per_block), 1, 1 << 16),
-        ];
-        for (key, value, min, max) in bounds {
-            if !(min..=max).contains(&value) {
-                return Err(pairs::invalid(key, value, &format!("from {min} to {max}")));
-            }
-        }
-        if !self.page_bytes.is_multiple_of(4096) {
-            return Err(pairs::invalid("page", self.page_bytes, "a multiple of 4096"));
+        Self::KEYS.check(self)?;
+        let page = self.page_bytes;
+        if !page.is_multiple_of(4096) || !(4096..=1 << 20).contains(&page) {
+            let context = format!("option page={page} of a profile");
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint("page is a multiple of 4096 from 4096 to 1MiB"));
         }
         Ok(())
-    }
-
-    /// Returns the options of the profile as keys and values.
-    fn pairs(&self) -> [(&'static str, String); 21] {
-        let us = |ns| pairs::format_time(ns, US.into());
-        [
-            ("channels", self.channels.to_string()),
-            ("dies", self.dies.to_string()),
-            ("page", format_bytes(self.page_bytes.into())),
-            ("pages_per_block", self.pages_per_block.to_string()),
-            ("read_us", us(self.read_ns)),
-            ("program_us", us(self.program_ns)),
-            ("erase_us", us(self.erase_ns)),
-            ("suspend_us", us(self.suspend_ns)),
-            ("channel_mb_per_s", self.channel_mb_per_s.to_string()),
-            ("link_mb_per_s", self.link_mb_per_s.to_string()),
-            ("command_us", us(self.command_ns)),
-            ("controller_us", us(self.controller_ns)),
-            ("dram_cache", format_bytes(self.cache_bytes)),
-            ("dram_protected", self.cache_protected.to_string()),
-            ("slc_cache", format_bytes(self.slc_bytes)),
-            ("slc_program_us", us(self.slc_program_ns)),
-            ("slc_idle_ms", pairs::format_time(self.slc_idle_ns, MS.into())),
-            ("over_provisioning", self.over_provisioning.to_string()),
-            ("filled", self.filled.to_string()),
-            ("in_place", self.in_place.to_string()),
-            ("jitter", self.jitter.to_string()),
-        ]
     }
 }
 
@@ -170,31 +115,16 @@ impl FromStr for Profile {
     /// Reads `tlc`, `tlc,read_us=40` or `profile=tlc,read_us=40`.
     fn from_str(text: &str) -> Result<Self> {
         let name_end = text.find(',').unwrap_or(text.len());
-        let named;
-        let text = if text[..name_end].contains('=') || text.is_empty() {
-            text
-        } else {
-            named = format!("profile={text}");
-            &named
-        };
-        let mut options = pairs::split("a profile", text)?;
-        let profile = Self::take(&mut options)?;
-        pairs::finish("a profile", &options, &Self::KEYS)?;
-        Ok(profile)
+        let is_named = text.is_empty() || text[..name_end].contains('=');
+        let text = if is_named { text.to_owned() } else { format!("profile={text}") };
+        Self::KEYS.read_by(&text, Self::take)
     }
 }
 
 impl fmt::Display for Profile {
     /// `profile=NAME`, and what differs from that.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "profile={}", self.name)?;
-        let usual = Self::NAMED.into_iter().find(|other| other.name == self.name);
-        let usual = usual.unwrap_or(Self::NONE).pairs();
-        for ((key, value), (_, usual)) in self.pairs().into_iter().zip(usual) {
-            if value != usual {
-                write!(f, ",{key}={value}")?;
-            }
-        }
-        Ok(())
+        let usual = Self::named(self.name).unwrap_or_default();
+        f.write_str(&Self::KEYS.write(self, &usual))
     }
 }

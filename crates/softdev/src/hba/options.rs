@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use qpair_block::{Error, ErrorKind, Result, parse_bytes};
+use qpair_block::keys::{
+    Key, Keys, Row, bytes, key, maybe, one_of, plain, short_bytes, switch, within,
+};
+use qpair_block::{Error, ErrorKind, Result};
 
 use super::timing::DiskProfile;
 use crate::medium::MediumOptions;
@@ -10,10 +13,6 @@ use crate::medium::MediumOptions;
 /// Disks at most: each has a phy of its own; and behind expanders.
 const DISKS_MAX: usize = 32;
 const EXPANDED_DISKS_MAX: usize = 1024;
-/// Reply queues at most: what the index register names.
-const QUEUES_MAX: u8 = 128;
-/// Requests under way: what Linux needs at least, and what SMIDs can name with room to spare.
-const CREDIT: std::ops::RangeInclusive<u16> = 64..=16384;
 
 /// Options of a disk.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,73 +91,22 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Reads
-    /// `disks=2,size=1GiB,block=4096,profile=sas-ssd,mpi=2.6,queues=8,credit=1024,cache=on,timestamp=on,strict=on,serial=TEXT`:
-    /// disks are all alike.
+    /// Parses `disks=2,size=1GiB,block=4096,...`: disks are all alike.
     ///
     /// # Errors
     /// `Invalid`, and names the option.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut options = Self::default();
-        let mut disk = DiskOptions::default();
-        let mut disks = 1usize;
-        for option in text.split(',').filter(|option| !option.is_empty()) {
-            let Some((key, value)) = option.split_once('=') else {
-                return Err(invalid(format!("option \"{option}\" of a soft HBA has no value")));
-            };
-            let wrong = |what: &str| {
-                invalid(format!("option {key}={value} of a soft HBA")).hint(format!("give {what}"))
-            };
-            let is_on = || match value {
-                "on" => Ok(true),
-                "off" => Ok(false),
-                _ => Err(wrong("on or off")),
-            };
-            match key {
-                "disks" => disks = value.parse().map_err(|_| wrong("a number of disks"))?,
-                "size" => disk.size_bytes = parse_bytes(value)?,
-                "block" => {
-                    disk.logical_block_bytes = parse_bytes(value)
-                        .ok()
-                        .and_then(|bytes| bytes.try_into().ok())
-                        .ok_or_else(|| wrong("512 or 4096"))?;
-                }
-                "medium" => {
-                    disk.medium = match value {
-                        "ram" => MediumOptions::Ram,
-                        "null" => MediumOptions::Null,
-                        _ => return Err(wrong("ram or null")),
-                    }
-                }
-                "profile" => disk.profile = DiskProfile::named(value)?,
-                "queues" => options.queues = value.parse().map_err(|_| wrong("1 to 128"))?,
-                "credit" => options.credit = value.parse().map_err(|_| wrong("64 to 16384"))?,
-                "mpi" => {
-                    options.is_later = match value {
-                        "2.5" => false,
-                        "2.6" => true,
-                        _ => return Err(wrong("2.5 or 2.6")),
-                    }
-                }
-                "expanders" => options.has_expanders = is_on()?,
-                "pcie" => options.has_pcie = is_on()?,
-                "cache" => options.volatile_write_cache = is_on()?,
-                "timestamp" => disk.timestamp = is_on()?,
-                "strict" => options.strict = is_on()?,
-                "serial" => options.serial = value.to_owned(),
-                _ => {
-                    return Err(invalid(format!("a soft HBA has no option {key}")).hint(
-                        "known are disks, size, block, medium, profile, expanders, mpi, pcie, queues, credit, cache, timestamp, strict and serial",
-                    ));
-                }
-            }
-        }
-        if disks > EXPANDED_DISKS_MAX {
-            return Err(too_many(disks));
-        }
-        options.disks = vec![disk; disks];
+        let text: Vec<&str> = text.split(',').filter(|option| !option.is_empty()).collect();
+        let Written { mut options, disk, disks } = KEYS.read(&text.join(","))?;
+        options.disks = vec![disk; disks.unwrap_or(1)];
         options.check()?;
         Ok(options)
+    }
+
+    /// Returns the keys of the text.
+    #[must_use]
+    pub fn rows() -> Vec<Row> {
+        KEYS.rows()
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -167,32 +115,65 @@ impl SoftHbaOptions {
             return Err(too_many(disks));
         }
         if disks == 0 {
-            return Err(invalid("a soft HBA without a disk").hint("give disks=1 or more"));
+            return Err(invalid("a soft HBA needs at least one disk").hint("give disks=1 or more"));
         }
-        if !(1..=QUEUES_MAX).contains(&self.queues) || !CREDIT.contains(&self.credit) {
-            let context = format!(
-                "a soft HBA with {} reply queues and a credit of {}",
-                self.queues, self.credit
-            );
-            return Err(invalid(context).hint("it has 1 to 128 queues and a credit of 64 to 16384"));
-        }
+        KEYS.check(&Written { options: self.clone(), ..Written::default() })?;
         if self.has_pcie && !self.is_later {
-            let context = "a soft HBA of MPI 2.5 with a drive behind PCIe";
-            return Err(invalid(context).hint("that takes MPI 2.6: mpi=2.6"));
+            let context = "a soft HBA of MPI 2.5 cannot have a drive behind PCIe";
+            return Err(invalid(context).hint("give mpi=2.6, which has such drives"));
         }
         for disk in &self.disks {
             let block = disk.logical_block_bytes;
             if !matches!(block, 512 | 4096) {
-                return Err(invalid(format!("a disk of a soft HBA with blocks of {block} bytes"))
-                    .hint("disks have blocks of 512 or 4096 bytes"));
+                return Err(invalid(format!(
+                    "a disk of a soft HBA cannot have blocks of {block} bytes"
+                ))
+                .hint("disks have blocks of 512 or 4096 bytes"));
             }
         }
         Ok(())
     }
 }
 
+/// The options as text has them.
+#[derive(Clone, Default)]
+struct Written {
+    options: SoftHbaOptions,
+    disk: DiskOptions,
+    disks: Option<usize>,
+}
+
+const TABLE: &[Key<Written>] = &[
+    key("disks", "disks, all alike: 1 if not given, at most 32 without expanders", |w| {
+        maybe(&mut w.disks, 1..=EXPANDED_DISKS_MAX as u64)
+    }),
+    key("size", "size of a disk", |w| bytes(&mut w.disk.size_bytes)),
+    key("block", "logical block, 512 or 4096", |w| short_bytes(&mut w.disk.logical_block_bytes)),
+    key("medium", "where the blocks are kept", |w| {
+        const MEDIA: &[(&str, MediumOptions)] =
+            &[("ram", MediumOptions::Ram), ("null", MediumOptions::Null)];
+        one_of(&mut w.disk.medium, MEDIA)
+    }),
+    key("profile", "times of a disk", |w| one_of(&mut w.disk.profile, &DiskProfile::NAMES)),
+    key("expanders", "expanders before the disks", |w| switch(&mut w.options.has_expanders)),
+    key("mpi", "version of MPI", |w| {
+        one_of(&mut w.options.is_later, &[("2.5", false), ("2.6", true)])
+    }),
+    key("pcie", "a drive behind PCIe; takes mpi=2.6", |w| switch(&mut w.options.has_pcie)),
+    key("queues", "reply queues", |w| within(&mut w.options.queues, 1..=128)),
+    key("credit", "requests in flight", |w| within(&mut w.options.credit, 64..=16384)),
+    key("cache", "volatile write cache", |w| switch(&mut w.options.volatile_write_cache)),
+    key("timestamp", "whether a timestamp can be set", |w| switch(&mut w.disk.timestamp)),
+    key("strict", "whether the driver is checked", |w| switch(&mut w.options.strict)),
+    key("serial", "seed of names: random if not given", |w| {
+        plain(&mut w.options.serial, "any text")
+    }),
+];
+
+const KEYS: Keys<Written> = Keys { of: "a soft HBA", repeats: true, keys: TABLE };
+
 fn too_many(disks: usize) -> Error {
-    invalid(format!("a soft HBA with {disks} disks"))
+    invalid(format!("a soft HBA cannot have {disks} disks"))
         .hint(format!("it has {DISKS_MAX} phys; behind expanders (expanders=on) there can be {EXPANDED_DISKS_MAX} disks"))
 }
 
@@ -214,7 +195,7 @@ mod tests {
             ("profile=tape", "sas-ssd, hdd"),
             ("sise=1", "sise"),
             ("mpi=3", "2.5 or 2.6"),
-            ("pcie=on", "MPI 2.6"),
+            ("pcie=on", "mpi=2.6"),
             ("queues=0", "1 to 128"),
             ("disks", "no value"),
         ] {

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Op, Result, time};
+use qpair_block::{Error, ErrorKind, Op, Result, time};
 use qpair_scsi_wire::Command;
 use qpair_scsi_wire::command::Range;
 
@@ -21,15 +21,26 @@ pub enum DiskProfile {
 }
 
 impl DiskProfile {
-    /// By its name: `hdd`, or that of a flash profile (`none`, `sas-ssd`, `tlc`, ...).
+    pub(super) const NAMES: [(&str, Self); 6] = [
+        ("none", Self::Flash(Profile::NONE)),
+        ("sas-ssd", Self::Flash(Profile::SAS_SSD)),
+        ("hdd", Self::Rotating),
+        ("tlc", Self::Flash(Profile::TLC)),
+        ("qlc", Self::Flash(Profile::QLC)),
+        ("optane", Self::Flash(Profile::OPTANE)),
+    ];
+
+    /// Returns the profile of that name: `hdd`, or that of a flash profile (`none`, `tlc`, ...).
     ///
     /// # Errors
     /// `Invalid` if there is none.
     pub fn named(name: &str) -> Result<Self> {
-        match name {
-            "hdd" => Ok(Self::Rotating),
-            name => Profile::named(name).map(Self::Flash).map_err(|error| error.hint(KNOWN)),
-        }
+        let found = Self::NAMES.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, profile)| profile).ok_or_else(|| {
+            let known = Self::NAMES.map(|(known, _)| known).join(", ");
+            Error::new(ErrorKind::Invalid, format!("there is no profile \"{name}\""))
+                .hint(format!("the profiles are {known}"))
+        })
     }
 
     /// As vital product data says it: 1 for what does not rotate.
@@ -40,8 +51,6 @@ impl DiskProfile {
         }
     }
 }
-
-const KNOWN: &str = "known are none, sas-ssd, hdd, tlc, qlc and optane";
 
 impl Default for DiskProfile {
     fn default() -> Self {

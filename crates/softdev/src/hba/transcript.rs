@@ -34,8 +34,9 @@ impl Transcript {
     /// Into a new file, or none.
     pub(crate) fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::default()) };
-        let file = File::create(path)
-            .map_err(|cause| Error::os(cause, format!("transcript {}", path.display())))?;
+        let file = File::create(path).map_err(|cause| {
+            Error::os(cause, format!("creating the transcript {}", path.display()))
+        })?;
         Ok(Self(Some(Mutex::new(Page { file: BufWriter::new(file), last: String::new() }))))
     }
 

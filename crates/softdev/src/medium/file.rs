@@ -24,7 +24,8 @@ impl FileMedium {
     pub(crate) fn open(path: &Path, size_bytes: u64) -> Result<(Self, u64)> {
         let name = PathBuf::from(path);
         let name = name.display();
-        let failed = |cause: std::io::Error| Error::os(cause, format!("{name} as a soft drive"));
+        let failed =
+            |cause: std::io::Error| Error::os(cause, format!("opening {name} as a soft drive"));
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -34,7 +35,7 @@ impl FileMedium {
             .map_err(failed)?;
         if let Err(errno) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if errno == rustix::io::Errno::WOULDBLOCK {
-                let context = format!("{name} as a soft drive: somebody else has it open");
+                let context = format!("{name} cannot be a soft drive: another process has it open");
                 return Err(Error::new(ErrorKind::Busy, context).hint(
                     "close the soft drive that uses it, or give this one a file of its own",
                 ));
@@ -44,7 +45,7 @@ impl FileMedium {
         let there = file.seek(SeekFrom::End(0)).map_err(failed)?;
         if there < size_bytes {
             if !file.metadata().map_err(failed)?.is_file() {
-                let context = format!("{name} as a soft drive of {size_bytes} bytes");
+                let context = format!("{name} cannot be a soft drive of {size_bytes} bytes");
                 return Err(Error::new(ErrorKind::NoSpace, context)
                     .hint(format!("it has {there} bytes and cannot grow")));
             }

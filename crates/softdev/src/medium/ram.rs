@@ -21,7 +21,7 @@ pub(crate) struct RamMedium {
 
 impl RamMedium {
     pub(crate) fn new(size_bytes: u64) -> Result<Self> {
-        let name = || format!("a namespace of {} in memory", format_bytes(size_bytes));
+        let name = || format!("a namespace in memory cannot have {}", format_bytes(size_bytes));
         let system = rustix::system::sysinfo();
         let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
         // The kernel would promise it, and end some process later.

@@ -38,7 +38,7 @@ impl Volume {
         let (medium, size_bytes) = Medium::open(options, size_bytes)?;
         let block = u64::from(block_bytes);
         if size_bytes == 0 || !size_bytes.is_multiple_of(block) {
-            let context = format!("{options:?} of {size_bytes} bytes as a soft drive");
+            let context = format!("{options:?} cannot be a soft drive of {size_bytes} bytes");
             return Err(Error::new(ErrorKind::Invalid, context).hint(format!(
                 "its size is a positive multiple of its logical block, {block} bytes: give size="
             )));

@@ -2,21 +2,18 @@
 //! [`SoftNvmeOptions`] displays, it reads back.
 //!
 //! ```text
-//! size=1GiB                       of a namespace; several: size=1GiB+2GiB
-//! block=512                       logical block, bytes; one for all namespaces, or one for each
-//! medium=ram                      or null, or file:PATH (a backslash before `,`, `+` and `\` of the path)
-//! queues=32 entries=1024 mdts=5   I/O queue pairs, entries of a queue, largest transfer (4 KiB << mdts)
-//! cache=off                       whether there is a volatile write cache (on for files, and for profiles that have one)
-//! doorbells=mapped                or trapped: drivers cannot map them; or shadow: and are offered doorbells in their own memory
-//! serial=TEXT                     made up if not given
-//! profile=tlc,read_us=40          how long things take: see `flash`
-//! read_error_rate=0.01,seed=7     what goes wrong: see `faults`
+//! size=1GiB+2GiB,block=4096,medium=file:/a    two namespaces: SoftNvmeOptions::rows
+//! profile=tlc,read_us=40                      times: Profile::KEYS
+//! read_error_rate=0.01,seed=7                 faults: Plan::KEYS
 //! ```
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use qpair_block::keys::{
+    Key, Keys, Row, always, key, list, one_of, quote, quoted, unquote, within,
+};
 use qpair_block::{Error, ErrorKind, Result, format_bytes, parse_bytes};
 use qpair_nvme_device::{ControllerOptions, Doorbells};
 
@@ -26,18 +23,6 @@ use crate::medium::MediumOptions;
 
 /// Most namespaces.
 const NAMESPACES_MAX: usize = 256;
-
-/// The doorbells that text can name.
-const DOORBELLS: [(&str, Doorbells); 3] =
-    [("mapped", Doorbells::Mapped), ("trapped", Doorbells::Trapped), ("shadow", Doorbells::Shadow)];
-
-fn doorbells(key: &str, value: &str) -> Result<Doorbells> {
-    let found = DOORBELLS.into_iter().find(|(name, _)| *name == value);
-    found.map(|(_, doorbells)| doorbells).ok_or_else(|| {
-        invalid(format!("option {key}={value} of a soft drive"))
-            .hint("give mapped, trapped or shadow")
-    })
-}
 
 /// Options of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +51,7 @@ pub struct SoftNvmeOptions {
     pub queues_max: u16,
     /// The maximum number of entries of an I/O queue, 2 to 65536.
     pub queue_entries_max: u32,
-    /// The largest transfer: 4 KiB times two to this power, 1 to 10.
+    /// The largest transfer: 4 KiB << mdts, 1 to 10.
     pub mdts: u8,
     /// Whether writes may be lost with the power until they are flushed. Without it, each write to
     /// a file goes to stable storage.
@@ -103,45 +88,31 @@ impl SoftNvmeOptions {
     /// # Errors
     /// `Invalid`; the error names the option.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut pairs: Vec<(&str, &str)> = Vec::new();
-        for option in split(text, ',') {
-            let Some((key, value)) = option.split_once('=') else {
-                return Err(invalid(format!("option \"{option}\" of softnvme: has no value"))
-                    .hint("write softnvme:key=value,key=value"));
-            };
-            if pairs.iter().any(|(other, _)| *other == key) {
-                return Err(invalid(format!("option {key} of softnvme: is given twice")));
-            }
-            pairs.push((key, value));
-        }
-        let mut options = Self {
-            profile: Profile::take(&mut pairs)?,
-            faults: Plan::take(&mut pairs)?,
-            ..Self::default()
-        };
-        let (mut sizes, mut blocks, mut media) = (Vec::new(), Vec::new(), Vec::new());
-        let mut cache = None;
-        for (key, value) in pairs {
-            match key {
-                "size" => sizes = list(key, value, |text| parse_bytes(text).ok())?,
-                "block" => {
-                    let block = |text: &str| parse_bytes(text).ok().and_then(|b| b.try_into().ok());
-                    blocks = list(key, value, block)?;
-                }
-                "medium" => media = list(key, value, medium)?,
-                "queues" => options.queues_max = number(key, value)?,
-                "entries" => options.queue_entries_max = number(key, value)?,
-                "mdts" => options.mdts = number(key, value)?,
-                "cache" => cache = Some(one_of(key, value, ["off", "on"])?),
-                "doorbells" => options.doorbells = doorbells(key, value)?,
-                "serial" => options.serial = unquote(value),
-                _ => return Err(unknown(key)),
-            }
-        }
+        Self::of_pairs(KEYS.pairs(text)?)
+    }
+
+    /// Makes options of keys and values.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn of_pairs(mut pairs: Vec<(&str, &str)>) -> Result<Self> {
+        let mut written = Written::default();
+        KEYS.take(&mut pairs, &mut written)?;
+        let Written { mut options, sizes, blocks, media, cache } = written;
+        options.profile = Profile::take(&mut pairs)?;
+        options.faults = Plan::take(&mut pairs)?;
+        let known = [KEYS.names(), Profile::KEYS.names(), Plan::KEYS.names()].concat();
+        KEYS.finish(&pairs, &known)?;
         options.namespaces = namespaces(&sizes, &blocks, &media)?;
         options.volatile_write_cache = cache.unwrap_or_else(|| options.usual_cache());
         options.check()?;
         Ok(options)
+    }
+
+    /// Returns the keys of the text, without those of the profile and the faults.
+    #[must_use]
+    pub fn rows() -> Vec<Row> {
+        KEYS.rows()
     }
 
     /// Whether such a drive usually has a volatile write cache.
@@ -174,8 +145,11 @@ impl SoftNvmeOptions {
     /// `Invalid`; the error says which option is wrong.
     pub fn check(&self) -> Result<()> {
         if !(1..=NAMESPACES_MAX).contains(&self.namespaces.len()) {
-            return Err(invalid(format!("softnvme with {} namespaces", self.namespaces.len()))
-                .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
+            return Err(invalid(format!(
+                "softnvme cannot have {} namespaces",
+                self.namespaces.len()
+            ))
+            .hint(format!("their number is from 1 to {NAMESPACES_MAX}")));
         }
         self.controller().check()?;
         self.profile.check()?;
@@ -183,14 +157,14 @@ impl SoftNvmeOptions {
             let NamespaceOptions { size_bytes, logical_block_bytes: block, ref medium } =
                 *namespace;
             if !block.is_power_of_two() || !(512..=65536).contains(&block) {
-                return Err(invalid(format!("softnvme with block={block}"))
+                return Err(invalid(format!("softnvme cannot have block={block}"))
                     .hint("logical blocks are powers of two from 512 bytes to 64 KiB"));
             }
             let of_file = matches!(medium, MediumOptions::File(_));
             if !size_bytes.is_multiple_of(block.into()) || (size_bytes == 0 && !of_file) {
-                return Err(invalid(format!("softnvme with size={size_bytes}")).hint(format!(
-                    "its size is a positive multiple of its logical block, {block} bytes"
-                )));
+                return Err(invalid(format!("softnvme cannot have size={size_bytes}")).hint(
+                    format!("its size is a positive multiple of its logical block, {block} bytes"),
+                ));
             }
         }
         Ok(())
@@ -208,124 +182,114 @@ impl FromStr for SoftNvmeOptions {
 /// As short as it can be: what all namespaces share is said once, and what is usual is not said.
 impl fmt::Display for SoftNvmeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usual = Self::default();
-        let of_first = NamespaceOptions::default();
-        let sizes: Vec<_> = self.namespaces.iter().map(|n| format_bytes(n.size_bytes)).collect();
-        let blocks: Vec<_> =
-            self.namespaces.iter().map(|n| n.logical_block_bytes.to_string()).collect();
-        let media: Vec<_> = self.namespaces.iter().map(|n| medium_text(&n.medium)).collect();
-        write!(f, "size={}", sizes.join("+"))?;
-        if let Some(blocks) = shared(&blocks, &of_first.logical_block_bytes.to_string()) {
-            write!(f, ",block={blocks}")?;
-        }
-        if let Some(media) = shared(&media, "ram") {
-            write!(f, ",medium={media}")?;
-        }
-        if self.queues_max != usual.queues_max {
-            write!(f, ",queues={}", self.queues_max)?;
-        }
-        if self.queue_entries_max != usual.queue_entries_max {
-            write!(f, ",entries={}", self.queue_entries_max)?;
-        }
-        if self.mdts != usual.mdts {
-            write!(f, ",mdts={}", self.mdts)?;
-        }
-        if self.volatile_write_cache != self.usual_cache() {
-            f.write_str(if self.volatile_write_cache { ",cache=on" } else { ",cache=off" })?;
-        }
-        for (name, doorbells) in &DOORBELLS[1..] {
-            if self.doorbells == *doorbells {
-                write!(f, ",doorbells={name}")?;
-            }
-        }
-        if !self.serial.is_empty() {
-            write!(f, ",serial={}", quote(&self.serial))?;
-        }
-        if self.profile != usual.profile {
+        let usual = NamespaceOptions::default();
+        let all = self.namespaces.iter();
+        let written = Written {
+            sizes: all.clone().map(|one| one.size_bytes).collect(),
+            blocks: shared(
+                all.clone().map(|one| one.logical_block_bytes).collect(),
+                usual.logical_block_bytes,
+            ),
+            media: shared(all.map(|one| one.medium.clone()).collect(), usual.medium),
+            cache: Some(self.volatile_write_cache).filter(|cache| *cache != self.usual_cache()),
+            options: self.clone(),
+        };
+        f.write_str(&KEYS.write(&written, &Written::default()))?;
+        if self.profile != Profile::NONE {
             write!(f, ",{}", self.profile)?;
         }
-        if self.faults != usual.faults {
+        if self.faults != Plan::default() {
             write!(f, ",{}", self.faults)?;
         }
         Ok(())
     }
 }
 
-fn unknown(key: &str) -> Error {
-    let own = "size, block, medium, queues, entries, mdts, cache, doorbells, serial, profile";
-    let (profile, faults) = (Profile::KEYS.join(", "), Plan::KEYS.join(", "));
-    invalid(format!("option {key} of softnvme: there is none"))
-        .hint(format!("known are {own}; of a profile {profile}; of faults {faults}"))
+/// The options as text has them: a list for each property of namespaces, and no cache if it is as
+/// usual.
+#[derive(Clone, Default)]
+struct Written {
+    options: SoftNvmeOptions,
+    sizes: Vec<u64>,
+    blocks: Vec<u32>,
+    media: Vec<MediumOptions>,
+    cache: Option<bool>,
+}
+
+const TABLE: &[Key<Written>] = &[
+    always("size", "size of a namespace: 1GiB or the file's if not given", |w| {
+        let read = |size: &str| parse_bytes(size).ok();
+        list(&mut w.sizes, read, |size| format_bytes(*size), "sizes such as 1GiB+2GiB")
+    }),
+    key("block", "logical block: 512 if not given", |w| {
+        let read = |block: &str| parse_bytes(block).ok()?.try_into().ok();
+        list(&mut w.blocks, read, u32::to_string, "sizes such as 512 or 512+4096")
+    }),
+    key("medium", "where the blocks are kept: ram if not given", |w| {
+        let values = "ram, null or file:PATH, or more with + between; the path has a backslash before ',', '+' and '\\'";
+        list(&mut w.media, medium, medium_text, values)
+    }),
+    key("queues", "I/O queue pairs", |w| within(&mut w.options.queues_max, 1..=511)),
+    key("entries", "entries of a queue", |w| within(&mut w.options.queue_entries_max, 2..=65536)),
+    key("mdts", "largest transfer: 4 KiB << mdts", |w| within(&mut w.options.mdts, 1..=10)),
+    key("cache", "volatile write cache: on for files and profiles that have one", |w| {
+        one_of(&mut w.cache, &[("off", Some(false)), ("on", Some(true))])
+    }),
+    key("doorbells", "mapped by drivers, trapped, or trapped with shadow doorbells", |w| {
+        const WAYS: &[(&str, Doorbells)] = &[
+            ("mapped", Doorbells::Mapped),
+            ("trapped", Doorbells::Trapped),
+            ("shadow", Doorbells::Shadow),
+        ];
+        one_of(&mut w.options.doorbells, WAYS)
+    }),
+    key("serial", "serial number: made up if not given", |w| {
+        quoted(&mut w.options.serial, "at most 20 printable characters")
+    }),
+];
+
+const KEYS: Keys<Written> = Keys { of: "softnvme:", repeats: false, keys: TABLE };
+
+/// Returns one value for all if they are equal, and none if that is the usual one.
+fn shared<V: Clone + PartialEq>(all: Vec<V>, usual: V) -> Vec<V> {
+    let mut once = all.clone();
+    once.dedup();
+    if once.len() > 1 {
+        return all;
+    }
+    once.retain(|value| *value != usual);
+    once
 }
 
 fn invalid(context: String) -> Error {
     Error::new(ErrorKind::Invalid, context)
 }
 
-/// A list in text, or once what all of it says; `None` if that is usual.
-fn shared(list: &[String], usual: &str) -> Option<String> {
-    let first = list.first()?;
-    if list.iter().any(|other| other != first) {
-        return Some(list.join("+"));
-    }
-    (first != usual).then(|| first.clone())
-}
-
+/// Returns the namespaces: a list of one value holds for all of them.
 fn namespaces(
     sizes: &[u64],
     blocks: &[u32],
     media: &[MediumOptions],
 ) -> Result<Vec<NamespaceOptions>> {
+    let lists = [("size", sizes.len()), ("block", blocks.len()), ("medium", media.len())];
+    let count = lists.map(|(_, len)| len).into_iter().fold(1, usize::max);
+    if let Some((key, len)) = lists.into_iter().find(|(_, len)| *len > 1 && *len != count) {
+        let context = format!("option {key} of softnvme: has {len} values for {count} namespaces");
+        return Err(invalid(context).hint("give one value for all namespaces, or one for each"));
+    }
     let usual = NamespaceOptions::default();
-    let count = sizes.len().max(blocks.len()).max(media.len()).max(1);
-    let mut namespaces = Vec::new();
-    for number in 0..count {
-        let medium = of_list("medium", media, number, count)?.unwrap_or(usual.medium.clone());
-        let usual_size = match medium {
-            MediumOptions::File(_) => 0,
-            _ => usual.size_bytes,
-        };
-        namespaces.push(NamespaceOptions {
-            size_bytes: of_list("size", sizes, number, count)?.unwrap_or(usual_size),
-            logical_block_bytes: of_list("block", blocks, number, count)?
-                .unwrap_or(usual.logical_block_bytes),
+    let namespace = |number: usize| {
+        let medium = media.get(number).or(media.first()).unwrap_or(&usual.medium).clone();
+        let of_file = matches!(medium, MediumOptions::File(_));
+        let usual_size = if of_file { 0 } else { usual.size_bytes };
+        let block = blocks.get(number).or(blocks.first());
+        NamespaceOptions {
+            size_bytes: *sizes.get(number).or(sizes.first()).unwrap_or(&usual_size),
+            logical_block_bytes: *block.unwrap_or(&usual.logical_block_bytes),
             medium,
-        });
-    }
-    Ok(namespaces)
-}
-
-/// Returns a list's value for one namespace of `count`; a list of one holds for all.
-fn of_list<T: Clone>(key: &str, list: &[T], number: usize, count: usize) -> Result<Option<T>> {
-    match list.len() {
-        0 | 1 => Ok(list.first().cloned()),
-        len if len == count => Ok(list.get(number).cloned()),
-        len => {
-            Err(invalid(format!("option {key} of softnvme: {len} values for {count} namespaces"))
-                .hint("give one value for all namespaces, or one for each"))
         }
-    }
-}
-
-fn list<T>(key: &str, value: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>> {
-    let element = |text: &str| {
-        read(text).ok_or_else(|| invalid(format!("option {key} of softnvme: cannot be \"{text}\"")))
     };
-    split(value, '+').into_iter().map(element).collect()
-}
-
-fn number<T: FromStr>(key: &str, value: &str) -> Result<T> {
-    value.parse().map_err(|_| {
-        invalid(format!("option {key} of softnvme: cannot be \"{value}\"")).hint("write a number")
-    })
-}
-
-/// Whether it is the second of two words.
-fn one_of(key: &str, value: &str, words: [&str; 2]) -> Result<bool> {
-    words.iter().position(|word| *word == value).map(|at| at == 1).ok_or_else(|| {
-        invalid(format!("option {key} of softnvme: cannot be \"{value}\""))
-            .hint(format!("write {key}={} or {key}={}", words[0], words[1]))
-    })
+    Ok((0..count).map(namespace).collect())
 }
 
 fn medium(text: &str) -> Option<MediumOptions> {
@@ -334,7 +298,7 @@ fn medium(text: &str) -> Option<MediumOptions> {
         "null" => Some(MediumOptions::Null),
         _ => {
             let path = text.strip_prefix("file:").filter(|path| !path.is_empty())?;
-            Some(MediumOptions::File(PathBuf::from(unquote(path))))
+            Some(MediumOptions::File(PathBuf::from(unquote(path).ok()?)))
         }
     }
 }
@@ -345,50 +309,6 @@ fn medium_text(medium: &MediumOptions) -> String {
         MediumOptions::Null => "null".into(),
         MediumOptions::File(path) => format!("file:{}", quote(&path.to_string_lossy())),
     }
-}
-
-/// Splits at `separator`, but not after a backslash. Nothing has no parts.
-fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut parts, mut start, mut skip) = (Vec::new(), 0, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            _ if skip => skip = false,
-            '\\' => skip = true,
-            c if c == separator => {
-                parts.push(&text[start..at]);
-                start = at + c.len_utf8();
-            }
-            _ => {}
-        }
-    }
-    if !text.is_empty() {
-        parts.push(&text[start..]);
-    }
-    parts
-}
-
-fn quote(text: &str) -> String {
-    let mut quoted = String::new();
-    for c in text.chars() {
-        if matches!(c, ',' | '+' | '\\') {
-            quoted.push('\\');
-        }
-        quoted.push(c);
-    }
-    quoted
-}
-
-fn unquote(text: &str) -> String {
-    let (mut plain, mut skip) = (String::new(), false);
-    for c in text.chars() {
-        if c == '\\' && !skip {
-            skip = true;
-        } else {
-            skip = false;
-            plain.push(c);
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

@@ -46,7 +46,11 @@ impl SoftVirtioScsiOptions {
         if is_sound {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Invalid, "a soft SCSI host of virtio").hint(format!(
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "the options of a soft virtio-scsi host are out of range",
+        )
+        .hint(format!(
             "it has 1 to {DISKS_MAX} disks, 1 to {QUEUES_MAX} queues, and entries of a power of two"
         )))
     }

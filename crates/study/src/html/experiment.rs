@@ -3,15 +3,14 @@
 use std::fmt::Write as _;
 
 use qpair_block::Result;
+use qpair_plots::{
+    Axis, Chart, Curves, Dot, Interval, Line, Look, Scale, capital, charts, escape, number, range,
+};
 
-use super::axis::Axis;
-use super::plot::{Dot, Line, Look, legend_mark, plot};
-use super::{escape, number};
-use crate::experiment::{Group, Scale, Series, Shown};
-use crate::finding::cliff;
+use crate::cliff::cliff;
+use crate::experiment::{Group, Plan, Series, Shown};
 use crate::measure::{Metric, QUANTILES};
 use crate::report::{ExperimentReport, Point, StudyReport};
-use crate::statistics::Interval;
 
 /// Returns the section about one experiment as HTML.
 pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
@@ -22,7 +21,7 @@ pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Re
         experiment.name,
         escape(&experiment.figure),
         escape(&experiment.name),
-        escape(&capitalized(&experiment.shows)),
+        escape(&capital(&experiment.shows)),
         escape(&experiment.found),
     );
     for remark in &experiment.plan.remarks {
@@ -43,11 +42,6 @@ pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Re
     out += &failures(report, experiment);
     out += "</section>\n";
     Ok(out)
-}
-
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Returns the figures of an experiment that were measured. Machines without counters, for example,
@@ -91,7 +85,7 @@ fn summary(report: &StudyReport, experiment: &ExperimentReport) -> String {
                 "{place}{} {} {unit}{}, {label} at {} ({})",
                 if less_is_more { "least" } else { "most" },
                 number(interval.mid / scale),
-                bounds_words(&interval, scale),
+                range(interval.bounds, scale),
                 number_of_axis(x),
                 experiment.plan.x_label,
             ));
@@ -107,117 +101,97 @@ fn number_of_axis(x: f64) -> String {
     if x.fract() == 0.0 { format!("{x:.0}") } else { number(x) }
 }
 
-fn bounds_words(interval: &Interval, scale: f64) -> String {
-    interval.bounds.map_or_else(String::new, |(low, high)| {
-        format!(" [{} to {}]", number(low / scale), number(high / scale))
-    })
+/// Plots one figure of one group of an experiment: the first that was measured.
+pub(super) fn one_group(
+    report: &StudyReport,
+    experiment: &ExperimentReport,
+    title: &str,
+) -> Result<String> {
+    let Some(shown) = shown(report, experiment).next() else { return Ok(String::new()) };
+    let groups = experiment.plan.groups.iter().filter(|group| group.title == title);
+    charts(&figures(report, &experiment.plan, shown, groups))
 }
 
 fn plots(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
     let plan = &experiment.plan;
-    let mut out = legend(experiment)?;
-    let count = shown(report, experiment).count() * plan.groups.len();
-    out += if count == 1 { "<div class=\"plots single\">\n" } else { "<div class=\"plots\">\n" };
-    for shown in shown(report, experiment) {
-        // The same axes for all groups: what is beside each other can be compared.
-        let all = || plan.groups.iter().flat_map(|group| &group.series);
-        let ends = all().flat_map(|series| dots(report, series, shown.metric)).flat_map(reach);
-        let ends: Vec<f64> = ends.collect();
-        let y = Axis::of_found(shown.scale, ends.iter().copied());
-        let xs: Vec<f64> = all().flat_map(|series| series.points.iter().map(|p| p.0)).collect();
-        let x = Axis::of_chosen(plan.x_scale, &xs);
-        for group in &plan.groups {
-            let lines = lines(group, |place, series| {
-                let beside =
-                    |dot: Dot| Dot { x: x.beside(dot.x, place, group.series.len()), ..dot };
-                dots(report, series, shown.metric).into_iter().map(beside).collect()
-            });
-            out += &figure(group, shown.metric, &x, &plan.x_label, &y, &lines)?;
-        }
-    }
+    let figures = |shown| figures(report, plan, shown, plan.groups.iter());
+    let mut all: Vec<Chart> = shown(report, experiment).flat_map(figures).collect();
     if experiment.latency_against_throughput() {
-        out += &latency_against_throughput(report, experiment)?;
-        out += &distributions(report, experiment)?;
+        all.extend(
+            plan.groups.iter().filter_map(|group| latency_against_throughput(report, group)),
+        );
+        all.extend(plan.groups.iter().flat_map(|group| distributions(report, plan, group)));
     }
-    out += "</div>\n";
-    Ok(out)
+    charts(&all)
 }
 
-/// Returns a line for each series of a group, each with its own look.
-fn lines(group: &Group, points: impl Fn(usize, &Series) -> Vec<Dot>) -> Vec<Line> {
-    let line = |(place, series): (usize, &Series)| Line {
-        look: Look::of(&series.label, place),
-        points: points(place, series),
-        marked: true,
+/// Plots one figure for each of some groups, over the same axes.
+fn figures<'a>(
+    report: &StudyReport,
+    plan: &Plan,
+    shown: Shown,
+    groups: impl Iterator<Item = &'a Group>,
+) -> Vec<Chart> {
+    let (_, scale) = shown.metric.unit();
+    let dot = |(x, config): &(f64, crate::Config)| {
+        Some(Dot::of(*x, &interval(report, config, shown.metric)?, scale))
     };
-    group.series.iter().enumerate().map(line).collect()
+    let plot = |group: &Group| {
+        let of = |series: &Series| series.points.iter().filter_map(dot).collect();
+        (caption(group, shown.metric, &plan.x_label), curves(group, of))
+    };
+    Chart::alike(&plan.x_label, (plan.x_scale, shown.scale), groups.map(plot).collect())
+}
+
+fn curves(group: &Group, points: impl Fn(&Series) -> Vec<Dot>) -> Curves {
+    group.series.iter().map(|series| (series.label.clone(), points(series))).collect()
+}
+
+fn caption(group: &Group, metric: Metric, x_label: &str) -> String {
+    let title = if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
+    format!("{}{title}, by {x_label}", capital(metric.unit().0))
 }
 
 /// Plots the median latency against the throughput that was reached with it, along the axis of the
 /// experiment.
-fn latency_against_throughput(
-    report: &StudyReport,
-    experiment: &ExperimentReport,
-) -> Result<String> {
+fn latency_against_throughput(report: &StudyReport, group: &Group) -> Option<Chart> {
     let (x_label, x_scale) = Metric::IosPerS.unit();
-    let mut out = String::new();
-    for group in &experiment.plan.groups {
-        let of = |series: &Series| -> Vec<Dot> {
-            let dot = |(_, config): &(f64, crate::Config)| {
-                let x = interval(report, config, Metric::IosPerS)?.mid / x_scale;
-                let mid = interval(report, config, Metric::P50Us)?.mid;
-                Some(Dot { x, mid, bounds: None })
-            };
-            series.points.iter().filter_map(dot).collect()
-        };
-        let lines = lines(group, |_, series| of(series));
-        let ends = || lines.iter().flat_map(|line| &line.points);
-        if ends().next().is_none() {
-            continue;
-        }
-        let x = Axis::of_found(Scale::Linear, ends().map(|dot| dot.x));
-        let y = Axis::of_found(Scale::Log, ends().map(|dot| dot.mid));
-        out += &figure(group, Metric::P50Us, &x, x_label, &y, &lines)?;
-    }
-    Ok(out)
+    let dot = |(_, config): &(f64, crate::Config)| {
+        let x = interval(report, config, Metric::IosPerS)?.mid / x_scale;
+        Some(Dot { x, mid: interval(report, config, Metric::P50Us)?.mid, bounds: None })
+    };
+    let curves = curves(group, |series| series.points.iter().filter_map(dot).collect());
+    let dots = || curves.iter().flat_map(|(_, dots)| dots);
+    dots().next()?;
+    let x = Axis::of_found(Scale::Linear, dots().map(|dot| dot.x));
+    let y = Axis::of_found(Scale::Log, dots().map(|dot| dot.mid));
+    Some(Chart::new(caption(group, Metric::P50Us, x_label), x_label, (x, y), curves))
 }
 
 /// Plots the distribution of latency at the lowest and the highest load: the share of requests that
 /// took at most a given time.
-fn distributions(report: &StudyReport, experiment: &ExperimentReport) -> Result<String> {
-    let mut out = String::new();
-    for group in &experiment.plan.groups {
-        let xs = || group.series.iter().flat_map(|series| &series.points).map(|(x, _)| *x);
-        let mut ends = vec![xs().fold(f64::INFINITY, f64::min), xs().fold(0.0, f64::max)];
-        ends.dedup();
-        for load in ends {
-            let of = |series: &Series| {
-                let at = series.points.iter().find(|(x, _)| *x == load);
-                at.map_or_else(Vec::new, |(_, config)| distribution(report, config))
-            };
-            let lines = lines(group, |_, series| of(series));
-            let found = || lines.iter().flat_map(|line| &line.points);
-            if found().next().is_none() {
-                continue;
-            }
-            let x = Axis::of_found(Scale::Log, found().map(|dot| dot.x));
-            let y = Axis::of_found(Scale::Linear, std::iter::once(100.0));
-            let title =
-                if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
-            let load = number_of_axis(load);
-            let caption = format!(
-                "Share of requests, %, by latency, us{title}, {} {load}",
-                experiment.plan.x_label
-            );
-            let svg = plot(&caption, &x, "latency, us", &y, &lines)?;
-            let _ = writeln!(
-                out,
-                "<figure><figcaption>{}</figcaption>{svg}</figure>",
-                escape(&caption)
-            );
+fn distributions(report: &StudyReport, plan: &Plan, group: &Group) -> Vec<Chart> {
+    let xs = || group.series.iter().flat_map(|series| &series.points).map(|(x, _)| *x);
+    let mut loads = vec![xs().fold(f64::INFINITY, f64::min), xs().fold(0.0, f64::max)];
+    loads.dedup();
+    let chart = |load: f64| {
+        let curves = curves(group, |series| {
+            let at = series.points.iter().find(|(x, _)| *x == load);
+            at.map_or_else(Vec::new, |(_, config)| distribution(report, config))
+        });
+        let xs: Vec<f64> = curves.iter().flat_map(|(_, dots)| dots).map(|dot| dot.x).collect();
+        if xs.is_empty() {
+            return None;
         }
-    }
-    Ok(out)
+        let x = Axis::of_found(Scale::Log, xs.into_iter());
+        let y = Axis::of_found(Scale::Linear, std::iter::once(100.0));
+        let title =
+            if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
+        let (label, load) = (&plan.x_label, number_of_axis(load));
+        let caption = format!("Share of requests, %, by latency, us{title}, {label} {load}");
+        Some(Chart::new(caption, "latency, us", (x, y), curves))
+    };
+    loads.into_iter().filter_map(chart).collect()
 }
 
 /// Returns the median of the runs for each quantile.
@@ -230,65 +204,6 @@ fn distribution(report: &StudyReport, config: &crate::Config) -> Vec<Dot> {
         (x > 0.0).then_some(Dot { x, mid: share * 100.0, bounds: None })
     };
     QUANTILES.iter().enumerate().filter_map(dot).collect()
-}
-
-fn figure(
-    group: &Group,
-    metric: Metric,
-    x: &Axis,
-    x_label: &str,
-    y: &Axis,
-    lines: &[Line],
-) -> Result<String> {
-    let (unit, _) = metric.unit();
-    let caption = match group.title.as_str() {
-        "" => capitalized(unit),
-        title => format!("{}, {title}", capitalized(unit)),
-    };
-    let caption = format!("{caption}, by {x_label}");
-    let svg = plot(&caption, x, x_label, y, lines)?;
-    Ok(format!("<figure><figcaption>{}</figcaption>{svg}</figure>\n", escape(&caption)))
-}
-
-/// Returns the ends of a point's interval, limited so that a wide interval does not compress the
-/// plot.
-fn reach(dot: Dot) -> [f64; 3] {
-    let (low, high) = dot.bounds.unwrap_or((dot.mid, dot.mid));
-    [low.max(dot.mid / 2.0), dot.mid, high.min(dot.mid * 1.5)]
-}
-
-fn dots(report: &StudyReport, series: &Series, metric: Metric) -> Vec<Dot> {
-    let (_, scale) = metric.unit();
-    series
-        .points
-        .iter()
-        .filter_map(|(x, config)| {
-            let interval = interval(report, config, metric)?;
-            Some(Dot {
-                x: *x,
-                mid: interval.mid / scale,
-                bounds: interval.bounds.map(|(low, high)| (low / scale, high / scale)),
-            })
-        })
-        .collect()
-}
-
-fn legend(experiment: &ExperimentReport) -> Result<String> {
-    let mut known: Vec<&str> = Vec::new();
-    let mut out = "<ul class=\"legend\">".to_owned();
-    for group in &experiment.plan.groups {
-        for (place, series) in group.series.iter().enumerate() {
-            if known.contains(&series.label.as_str()) {
-                continue;
-            }
-            known.push(&series.label);
-            let mark = legend_mark(Look::of(&series.label, place))?;
-            let _ = write!(out, "<li>{mark}{}</li>", escape(&series.label));
-        }
-    }
-    // A single line needs no telling apart, but its name.
-    out += "</ul>\n";
-    Ok(out)
 }
 
 /// Returns a table of all numbers.
@@ -340,7 +255,7 @@ fn cell(point: &Point, metric: Metric) -> String {
     point.interval(metric).map_or_else(
         || "-".to_owned(),
         |interval| {
-            let bounds = bounds_words(&interval, scale);
+            let bounds = range(interval.bounds, scale);
             format!("{}<span class=\"soft\">{bounds}</span>", number(interval.mid / scale))
         },
     )
@@ -385,11 +300,12 @@ fn over_time(report: &StudyReport, experiment: &ExperimentReport) -> Result<Stri
             let xs: Vec<f64> = points.iter().map(|dot| dot.x).collect();
             let y = Axis::of_found(Scale::Linear, points.iter().map(|dot| dot.mid));
             let x = Axis::of_chosen(Scale::Linear, &xs);
-            let line =
-                Line { look: Look::of(&series.label, place), points, marked: xs.len() <= 60 };
-            out += "<div class=\"plots single\">\n";
-            out += &figure(group, Metric::BytesPerS, &x, &experiment.plan.x_label, &y, &[line])?;
-            out += "</div>\n";
+            let (name, look) = (series.label.clone(), Look::of(&series.label, place));
+            let x_label = experiment.plan.x_label.clone();
+            let caption = caption(group, Metric::BytesPerS, &x_label);
+            let lines = vec![Line { name, look, points, marked: xs.len() <= 60 }];
+            let figure = Chart { caption, x_label, x, y, lines }.figure()?;
+            let _ = writeln!(out, "<div class=\"plots single\">\n{figure}</div>");
         }
     }
     Ok(out)

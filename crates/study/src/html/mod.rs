@@ -1,63 +1,19 @@
 //! The report: one HTML file that contains its style and plots. It loads no other file and has no
 //! scripts.
 //!
-//! - `page`: the whole page; `experiment`: the section of one experiment; `plot`, `axis`: the
-//!   plots; `chart`: plots for other reports.
+//! `page` is the whole page, `experiment` the section of one experiment.
 
-mod axis;
-mod chart;
 mod experiment;
 mod page;
-mod plot;
 
-pub use chart::{Chart, Curve, charts};
-pub use page::{page, to_html};
-
-/// Escapes text for HTML.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Formats a number with three significant digits and separated thousands.
-#[must_use]
-pub fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let power = value.abs().log10().floor() as i32;
-    if power < -5 {
-        return format!("{value:.0e}");
-    }
-    if power < 3 {
-        return format!("{value:.*}", (2 - power).max(0) as usize);
-    }
-    let scale = 10_f64.powi(power - 3);
-    let digits = format!("{:.0}", (value / scale).round() * scale);
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) && digit.is_ascii_digit() {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
+pub use page::to_html;
 
 #[cfg(test)]
 mod tests {
+    use qpair_plots::{Look, escape};
+
     use super::*;
-    use crate::experiment::EXPERIMENTS;
+    use crate::papers::experiments;
     use crate::report::StudyReport;
     use crate::synthetic::{speed, study};
 
@@ -103,13 +59,25 @@ mod tests {
             // The head is closed before the style's end.
             let body = html.replacen("<body>", "<html><body>", 1).replacen("</head>", "", 1);
             assert_nested(&body);
-            for experiment in EXPERIMENTS {
+            for experiment in experiments() {
                 assert!(html.contains(&format!("id=\"{}\"", experiment.name)));
             }
-            // The papers' verdicts come first, and every finding has its row.
+            // The answer, a plot, a row for each paper, and then the findings.
+            assert!(html.contains("</h1>\n<div class=\"advice\">\n<p><strong>Use "));
             let place = |text: &str| html.find(text).unwrap();
-            assert!(place("S1: Understanding") < place("S5: SPDK"));
-            assert!(place("S5: SPDK") < place("What to use here") && html.contains("Resolution: "));
+            let order = [
+                "on this machine, because ",
+                "<figure>",
+                "The five papers, here",
+                "<a href=\"#S1\">S1</a>: Understanding",
+                "<a href=\"#S5\">S5</a>: SPDK",
+                "The papers' findings, here",
+                "Resolution: ",
+                "<h3 id=\"S5\">",
+                "<h2>Interfaces</h2>",
+            ];
+            let places = order.map(place);
+            assert!(places.is_sorted(), "{places:?}");
             for row in crate::catalogue() {
                 assert!(html.contains(&escape(row.claim())), "{}", row.name());
             }
@@ -123,8 +91,8 @@ mod tests {
                     experiment.plan.groups.len() * (experiment.plan.shown.len() + more)
                 })
                 .sum();
-            assert_eq!(html.matches("<figure>").count(), plots);
-            assert_eq!(html.matches("<svg role=\"img\"").count(), plots);
+            assert_eq!(html.matches("<figure>").count(), plots + 1);
+            assert_eq!(html.matches("<svg role=\"img\"").count(), plots + 1);
             // Nothing is fetched, nothing runs, no number is broken.
             for forbidden in
                 ["<script", "http-equiv", "src=", "url(", "@import", "NaN", "inf ", "inf<"]
@@ -160,18 +128,17 @@ mod tests {
     fn a_study_of_failures_has_a_page() {
         let failed = study(2, 1, &["libaio", "io_uring"], |_, _| None);
         let html = to_html(&failed, "today").unwrap();
-        assert!(html.contains("Runs that failed") && html.contains("Nothing can be said"));
+        assert!(html.contains("Runs that failed"));
+        assert!(html.contains("</h1>\n<div class=\"advice\">\n<p><strong>This study does not say"));
     }
 
     #[test]
-    fn numbers_are_short() {
-        let texts = [0.0, 0.012_34, 0.5, 1.0, 42.42, 999.4, 1234.6, 182_345.0].map(number);
-        assert_eq!(texts, ["0", "0.0123", "0.500", "1.00", "42.4", "999", "1,235", "182,300"]);
-        assert_eq!(number(0.000_004), "4e-6");
-    }
-
-    #[test]
-    fn text_stays_text() {
-        assert_eq!(escape("<a & \"b\">"), "&lt;a &amp; &quot;b&quot;&gt;");
+    fn interfaces_look_different() {
+        let names = crate::INTERFACES.iter().map(|candidate| candidate.name);
+        let looks: Vec<Look> =
+            names.chain([crate::USER_SPACE]).map(|name| Look::of(name, 0)).collect();
+        for (at, look) in looks.iter().enumerate() {
+            assert!(!looks[..at].contains(look), "{look:?}");
+        }
     }
 }

@@ -3,23 +3,28 @@
 use std::fmt::Write as _;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_plots::{capital, escape, number, page, range};
 
-use super::experiment::section;
-use super::{escape, number};
-use crate::advice::{Advice, Question, advise};
-use crate::finding::{Evidence, Verdict};
+use super::experiment::{one_group, section};
+use crate::advice::{COMPARES, answer};
+use crate::experiment::cores_words;
+use crate::outcome::Outcome;
+use crate::papers::Paper;
 use crate::report::StudyReport;
-use crate::statistics::Outcome;
+use crate::tally::{COLUMNS, Tally, tallies};
+use crate::verdict::{Evidence, Verdict};
 
-/// The report as HTML; `begun`: when the study began, in words.
+/// The report as HTML; `begun`: when the study began, in words. It starts with the answer, a plot
+/// and a row of counts for each paper.
 ///
 /// # Errors
 /// `Invalid` if a plot cannot be drawn, which would be a bug.
 pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     let mut out = String::with_capacity(256 << 10);
-    out += &head(report, begun);
+    out += "<h1>Storage interfaces on this machine</h1>\n";
+    out += &first_words(report, begun)?;
+    out += &papers(report);
     out += &verdicts(report);
-    out += &advice(report);
     out += &interfaces(report);
     out += "<h2>Experiments</h2>\n";
     out += &method(report);
@@ -30,103 +35,65 @@ pub fn to_html(report: &StudyReport, begun: &str) -> Result<String> {
     Ok(page("Storage interfaces on this machine", &out))
 }
 
-/// Returns a page in the style of the report. The page loads no other file and has no scripts.
-/// `body` is HTML.
-#[must_use]
-pub fn page(title: &str, body: &str) -> String {
-    let mut out = String::with_capacity(body.len() + (8 << 10));
-    out += "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-    out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-    // Without it a browser would ask the server for one.
-    out += "<link rel=\"icon\" href=\"data:,\">\n";
-    let _ = write!(
+fn first_words(report: &StudyReport, begun: &str) -> Result<String> {
+    let answer = answer(report);
+    let mut out = "<div class=\"advice\">\n".to_owned();
+    for (at, sentence) in answer.sentences.iter().enumerate() {
+        let sentence = escape(sentence);
+        out += &match at {
+            0 => format!("<p><strong>{sentence}</strong></p>\n<p>"),
+            _ => format!("{sentence} "),
+        };
+    }
+    out += "</p>\n";
+    for doubt in &answer.doubts {
+        let _ = writeln!(out, "<p class=\"warning\">{}</p>", escape(doubt));
+    }
+    if answer.choice.is_some() {
+        out += "<p class=\"soft\"><code>qpair advise --study</code> answers for other requests, depths, latencies and cores, and says what \
+                would change the answer.</p>\n";
+    }
+    let devices: Vec<&str> = report.devices.iter().map(|device| device.spec.as_str()).collect();
+    let _ = writeln!(
         out,
-        "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
-        escape(title),
-        include_str!("style.css")
-    );
-    out
-}
-
-fn head(report: &StudyReport, begun: &str) -> String {
-    let mut out = format!(
-        "<h1>Storage interfaces on this machine</h1>\n<p class=\"soft\">The experiments of the papers, repeated here: {}; qpair {}.</p>\n",
+        "<p class=\"soft\">Measured on {}, {}: {}; qpair {}.</p>\n</div>",
+        escape(&devices.join(", ")),
         escape(begun),
+        escape(&report.machine.one_line()),
         escape(&report.program)
     );
-    let _ = writeln!(out, "<p>{}.</p>\n<ul>", escape(&report.machine.one_line()));
-    for device in &report.devices {
-        let own = if device.own { " (made by the study, removed again)" } else { "" };
-        let _ = writeln!(
+    if let (Some(choice), Some(compared)) = (&answer.choice, report.experiment(COMPARES)) {
+        out += &one_group(report, compared, &cores_words(choice.cores))?;
+    }
+    Ok(out)
+}
+
+/// Returns a table with a row of counts for each paper.
+fn papers(report: &StudyReport) -> String {
+    let signs = OUTCOMES.map(symbol);
+    // Not run: as if it could not be tested.
+    let looks = [signs[0], signs[1], signs[2], signs[3], signs[3]];
+    let mut out = "<h2>The five papers, here</h2>\n<div class=\"wide\"><table>\n<tr><th>Paper</th>"
+        .to_owned();
+    for (name, (sign, class)) in COLUMNS.into_iter().zip(looks) {
+        let _ = write!(out, "<th class=\"number verdict {class}\">{sign} {name}</th>");
+    }
+    out += "</tr>\n";
+    for Tally { paper, counts, .. } in tallies(report) {
+        let _ = write!(
             out,
-            "<li><code>{}</code>{own}: {}</li>",
-            escape(&device.spec),
-            escape(&device.about)
+            "<tr><td><a href=\"#{}\">{}</a>: {}</td>",
+            paper.id,
+            paper.id,
+            escape(paper.title)
         );
-    }
-    out += "</ul>\n";
-    for note in &report.notes {
-        let _ = writeln!(out, "<p class=\"warning\">{}</p>", escape(note));
-    }
-    out
-}
-
-fn advice(report: &StudyReport) -> String {
-    let mut out = "<h2>What to use here</h2>\n".to_owned();
-    let drives = report.devices.len().max(1) as u32;
-    let mut questions = vec![("with one core for each drive", drives)];
-    if report.cores >= 2 * drives {
-        questions.push(("with two cores for each drive", 2 * drives));
-    }
-    for (words, cores) in questions {
-        let question = Question { cores: Some(cores), ..Question::default() };
-        out += &one_advice(words, &advise(report, &question));
-    }
-    out += "<p class=\"soft\">For 4 KiB random reads. <code>qpair advise --study</code> answers for other depths, latencies and \
-            cores, and says what would change the answer.</p>\n";
-    out
-}
-
-fn one_advice(words: &str, advice: &Advice) -> String {
-    let mut out = "<div class=\"advice\">\n".to_owned();
-    match &advice.choice {
-        None => {
-            let _ = writeln!(
-                out,
-                "<p>Nothing can be said {words}: {}.</p>",
-                escape(&advice.reasons.join("; "))
-            );
+        for count in counts {
+            let _ = write!(out, "<td class=\"number\">{count}</td>");
         }
-        Some(choice) => {
-            let _ = writeln!(
-                out,
-                "<p>{}: <strong><code>{}</code></strong>, {} IOPS at queue depth {}, median {} us, {} us of processor time per I/O.</p>",
-                capital(words),
-                escape(&choice.interface),
-                number(choice.ios_per_s),
-                choice.depth,
-                number(choice.p50_us),
-                number(choice.cpu_us_per_io)
-            );
-        }
+        out += "</tr>\n";
     }
-    if advice.choice.is_some() {
-        out += "<ul>";
-        for reason in &advice.reasons {
-            let _ = write!(out, "<li>{}</li>", escape(reason));
-        }
-        out += "</ul>\n";
-    }
-    for warning in &advice.warnings {
-        let _ = writeln!(out, "<p class=\"warning\">Beware: {}.</p>", escape(warning));
-    }
-    out += "</div>\n";
+    out += "</table></div>\n";
     out
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn symbol(outcome: Outcome) -> (&'static str, &'static str) {
@@ -142,28 +109,16 @@ const OUTCOMES: [Outcome; 4] =
     [Outcome::Holds, Outcome::DoesNotHold, Outcome::Undecided, Outcome::NotTestable];
 
 fn verdicts(report: &StudyReport) -> String {
-    let mut out = "<h2>The papers' findings, here</h2>\n<ul class=\"counts\">".to_owned();
-    for outcome in OUTCOMES {
-        let count = report.verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
-        let (sign, class) = symbol(outcome);
-        let _ = write!(
-            out,
-            "<li><span class=\"verdict {class}\">{sign} {}</span> {count}</li>",
-            outcome.words()
-        );
-    }
-    out += "</ul>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers are not used. In brackets: \
-            95 % intervals. Undecided: the interval includes the threshold.</p>\n";
+    let mut out = "<h2>The papers' findings, here</h2>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers \
+                   are not used. In brackets: 95 % intervals. Undecided: the interval includes the threshold.</p>\n"
+        .to_owned();
     if let Some(resolution) = report.resolution() {
         let _ = writeln!(out, "<p>{}.</p>", capital(&resolution.words()));
     }
-    for (id, name) in PAPERS {
-        let start = format!("{id}-").to_lowercase();
-        let own: Vec<&Verdict> =
-            report.verdicts.iter().filter(|one| one.finding.starts_with(&start)).collect();
+    for Tally { paper: Paper { id, title, .. }, verdicts, .. } in tallies(report) {
         let (not, tested): (Vec<&Verdict>, Vec<&Verdict>) =
-            own.into_iter().partition(|one| one.outcome == Outcome::NotTestable);
-        let _ = writeln!(out, "<h3>{id}: {}</h3>", escape(name));
+            verdicts.into_iter().partition(|one| one.outcome == Outcome::NotTestable);
+        let _ = writeln!(out, "<h3 id=\"{id}\">{id}: {}</h3>", escape(title));
         out += &table(report, &tested);
         if !not.is_empty() {
             let summary = format!("{} findings that can't be tested here", not.len());
@@ -176,15 +131,6 @@ fn verdicts(report: &StudyReport) -> String {
     }
     out
 }
-
-/// The papers by their names.
-const PAPERS: [(&str, &str); 5] = [
-    ("S1", "Understanding Modern Storage APIs: libaio, SPDK and io_uring (SYSTOR 2022)"),
-    ("S2", "A user-space SCSI I/O stack on SPDK, and HwPerfIO (2025)"),
-    ("S3", "What Modern NVMe Storage Can Do, And How To Exploit It (VLDB 2023)"),
-    ("S4", "Exploiting SSD-Arrays with Asynchronous I/O (2021)"),
-    ("S5", "SPDK and io_uring as block devices (SPDK community)"),
-];
 
 fn table(report: &StudyReport, verdicts: &[&Verdict]) -> String {
     if verdicts.is_empty() {
@@ -226,10 +172,7 @@ fn row(report: &StudyReport, verdict: &Verdict) -> String {
 }
 
 fn evidence(part: &Evidence) -> String {
-    let bounds = match (part.low, part.high) {
-        (Some(low), Some(high)) => format!(" [{} to {}]", number(low), number(high)),
-        _ => String::new(),
-    };
+    let bounds = range(part.low.zip(part.high), 1.0);
     let wanted =
         part.wanted.map(|wanted| format!(", wanted {}", wanted.words())).unwrap_or_default();
     let sign = if part.wanted.is_some() { symbol(part.outcome).0 } else { "\u{b7}" };
@@ -279,12 +222,23 @@ fn method(report: &StudyReport) -> String {
 }
 
 fn machine(report: &StudyReport) -> Result<String> {
-    Ok(format!(
-        "<h2>Machine and devices</h2>\n<p>{} cores could be used.</p>\n<details><summary>Machine</summary><pre>{}</pre></details>\n<details><summary>Devices</summary><pre>{}</pre></details>\n",
-        report.cores,
+    let mut out = format!(
+        "<h2>Machine and devices</h2>\n<p>{}; {} cores could be used.</p>\n<ul>\n",
+        escape(&report.machine.one_line()),
+        report.cores
+    );
+    for device in &report.devices {
+        let own = if device.own { " (made by the study, removed again)" } else { "" };
+        let (spec, about) = (escape(&device.spec), escape(&device.about));
+        let _ = writeln!(out, "<li><code>{spec}</code>{own}: {about}</li>");
+    }
+    let _ = writeln!(
+        out,
+        "</ul>\n<details><summary>Machine</summary><pre>{}</pre></details>\n<details><summary>Devices</summary><pre>{}</pre></details>",
         escape(&pretty(&report.machine)?),
         escape(&pretty(&report.devices)?)
-    ))
+    );
+    Ok(out)
 }
 
 fn pretty(value: &impl serde::Serialize) -> Result<String> {

@@ -28,7 +28,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<UnixStream> {
                 .hint("start the device first: qpair softdrive --socket PATH"),
             io::ErrorKind::ConnectionRefused => {
                 Error::new(ErrorKind::Gone, context).caused_by(cause).hint(
-                    "nobody serves a device there (any more), or it is no socket: start qpair softdrive --socket PATH",
+                    "no process serves a device there, or it is not a socket: start qpair softdrive --socket PATH",
                 )
             }
             io::ErrorKind::PermissionDenied => Error::os(cause, context).hint(
@@ -59,7 +59,7 @@ pub(super) fn agree(connection: &mut Connection) -> Result<()> {
         .ok_or_else(|| errors::not_vfio_user(&name, "its greeting makes no sense"))?;
     if theirs.major != MAJOR {
         let context = format!(
-            "{name}: it speaks vfio-user {}.{}, and {MAJOR}.{MINOR} is spoken here",
+            "{name} speaks vfio-user {}.{}, but this program speaks {MAJOR}.{MINOR}",
             theirs.major, theirs.minor
         );
         return Err(Error::new(ErrorKind::Unsupported, context)

@@ -219,7 +219,7 @@ fn wait(stream: &UnixStream, events: PollFlags, turn: &Turn<'_>) -> std::result:
     if left.is_zero() {
         return Err(End::TooSlow);
     }
-    if turn.options.patience.is_over(turn.name, "to answer", turn.start, at_most) {
+    if turn.options.timeout_policy.is_over(turn.name, "to answer", turn.start, at_most) {
         return Err(End::Stopped);
     }
     let slice = left.min(SLICE);

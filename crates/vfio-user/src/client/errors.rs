@@ -36,13 +36,14 @@ pub(super) fn closed(name: &str, command: Command) -> Error {
 }
 
 pub(super) fn too_slow(name: &str, command: Command, timeout: Duration) -> Error {
-    let context = format!("{name}: no answer to {command:?} within {:.1} s", timeout.as_secs_f64());
+    let context =
+        format!("{name} did not answer {command:?} within {:.1} s", timeout.as_secs_f64());
     Error::new(ErrorKind::Gone, context)
         .hint("is the device's process stopped, or without processor time?")
 }
 
 pub(super) fn stopped(name: &str, command: Command) -> Error {
-    let context = format!("{name}: no answer to {command:?}, and the wait for it was interrupted");
+    let context = format!("{name} has not answered {command:?}, and the wait was interrupted");
     Error::new(ErrorKind::Interrupted, context)
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{Arena, Mapping, mappings_cut};
-use qpair_pci::{Patience, PciFunction, command, find_capability, msix};
+use qpair_pci::{PciFunction, TimeoutPolicy, command, find_capability, msix};
 
 use crate::Message;
 use crate::codec::{
@@ -44,14 +44,18 @@ pub struct ClientOptions {
     /// while. Default: 10 s.
     pub timeout: Duration,
     /// The timeout policy, which may end a wait before the time limit. Default: none.
-    pub patience: Patience,
+    pub timeout_policy: TimeoutPolicy,
     /// Whether only memory of reserved huge pages is shared with the device. Default: false.
     pub huge_pages: bool,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), patience: Patience::default(), huge_pages: false }
+        Self {
+            timeout: Duration::from_secs(10),
+            timeout_policy: TimeoutPolicy::default(),
+            huge_pages: false,
+        }
     }
 }
 
@@ -135,7 +139,7 @@ impl Client {
         let info = DeviceInfo::parse(&reply.payload)
             .ok_or_else(|| errors::nonsense(&name, Command::GetDeviceInfo))?;
         if !info.is_pci {
-            let context = format!("{name}: the device there is no PCI function");
+            let context = format!("{name}: the device is not a PCI function");
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let bars = (0..BARS.min(info.regions))
@@ -213,7 +217,7 @@ impl Client {
         if end.is_some_and(|end| end <= len) {
             return Ok(());
         }
-        let context = format!("{}: no {what} at {:#x}", self.name, access.offset_bytes);
+        let context = format!("{} has no {what} at {:#x}", self.name, access.offset_bytes);
         Err(Error::new(ErrorKind::Invalid, context))
     }
 
@@ -333,14 +337,15 @@ impl PciFunction for Client {
 
     fn map_dma(&self, arena: &Arc<Arena>) -> Result<u64> {
         let Some(file) = arena.file() else {
-            let context = format!("{}: {arena:?} is memory of this process alone", self.name);
+            let context =
+                format!("{} cannot use {arena:?}: it is private memory of this process", self.name);
             return Err(Error::new(ErrorKind::Invalid, context).hint(
                 "make arenas with ArenaOptions::shared, so that another process can map them",
             ));
         };
         let mut state = self.state();
         if state.arenas.contains_key(&arena.id()) {
-            let context = format!("{}: {arena:?} is open to it already", self.name);
+            let context = format!("{arena:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let (iova, len) = (state.next_iova, arena.mapped_bytes() as u64);
@@ -354,7 +359,7 @@ impl PciFunction for Client {
     fn unmap_dma(&self, arena: &Arena) -> Result<()> {
         let mut state = self.state();
         let Some((iova, len, _kept)) = state.arenas.remove(&arena.id()) else {
-            let context = format!("{}: {arena:?} is not open to it", self.name);
+            let context = format!("{arena:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         let unmap = DmaUnmap { wants_dirty_pages: false, all: false, iova, len };
@@ -372,7 +377,7 @@ impl PciFunction for Client {
         let mut state = self.state();
         let key = region.region().0;
         if state.regions.contains_key(&key) {
-            let context = format!("{}: {region:?} is open to it already", self.name);
+            let context = format!("{region:?} is open to {} already", self.name);
             return Err(Error::new(ErrorKind::Exists, context));
         }
         let iova = state.next_iova;
@@ -386,7 +391,7 @@ impl PciFunction for Client {
     fn unmap_region(&self, region: &Mapping) -> Result<()> {
         let mut state = self.state();
         let Some((iova, len, _kept)) = state.regions.remove(&region.region().0) else {
-            let context = format!("{}: {region:?} is not open to it", self.name);
+            let context = format!("{region:?} is not open to {}", self.name);
             return Err(Error::new(ErrorKind::NotFound, context));
         };
         let unmap = DmaUnmap { wants_dirty_pages: false, all: false, iova, len };
@@ -408,7 +413,7 @@ impl PciFunction for Client {
 
     fn set_irq(&self, vector: u32, event: Option<BorrowedFd<'_>>) -> Result<()> {
         if vector >= self.irq_count {
-            let context = format!("{}: no interrupt vector {vector}", self.name);
+            let context = format!("{} has no interrupt vector {vector}", self.name);
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         let set = SetIrqs {
@@ -427,7 +432,7 @@ impl PciFunction for Client {
 
     fn reset(&self) -> Result<()> {
         if !self.can_reset {
-            let context = format!("{}: the device there cannot be reset", self.name);
+            let context = format!("{}: the device cannot be reset", self.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         self.state().call(Command::Reset, &[], &[])?;

@@ -80,10 +80,11 @@ impl MessageHeader for Header {
         let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let header = Self::parse(bytes).filter(|header| !header.is_neither());
         let header =
-            header.ok_or_else(|| wrong("a message that is neither command nor reply".into()))?;
+            header.ok_or_else(|| wrong("a message is neither a command nor a reply".into()))?;
         let payload_bytes = header.payload_bytes();
-        let payload_bytes = payload_bytes
-            .ok_or_else(|| wrong(format!("a message of {} bytes", header.message_bytes)))?;
+        let payload_bytes = payload_bytes.ok_or_else(|| {
+            wrong(format!("a message cannot have {} bytes", header.message_bytes))
+        })?;
         Ok((header, payload_bytes))
     }
 }

@@ -136,8 +136,8 @@ impl<D: PciDevice> Host<D> {
         for (device, _) in self.drives.iter().filter(|(_, server)| server.has_client()) {
             match device.listen() {
                 Listened::Busy => return Instant::now(),
-                Listened::Told => {}
-                Listened::Untold => nap = nap.min(self.nap.min(nap_max)),
+                Listened::Signalled => {}
+                Listened::Unsignalled => nap = nap.min(self.nap.min(nap_max)),
             }
         }
         self.nap = (2 * nap).min(nap_max).max(NAP_MIN);

@@ -268,8 +268,9 @@ impl Session {
         self.counters.messages += 1;
         let header = message.header;
         if header.is_reply() {
-            // The client was not asked anything.
-            let wrong = io::Error::new(io::ErrorKind::InvalidData, "a reply to nothing");
+            // Nothing was asked of the client.
+            let wrong =
+                io::Error::new(io::ErrorKind::InvalidData, "a reply came without a command");
             self.outgoing = Some(Outgoing {
                 bytes: Vec::new(),
                 sent_bytes: 0,

@@ -119,7 +119,7 @@ impl MessageHeader for Header {
         let mut next = || fields.u32().ok_or(io::ErrorKind::InvalidData);
         let header = Self { request: next()?, flags: next()?, payload_bytes: next()? };
         if header.flags & VERSION_MASK != VERSION {
-            let what = format!("a message of version {}", header.flags & VERSION_MASK);
+            let what = format!("a message has version {}", header.flags & VERSION_MASK);
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok((header, header.payload_bytes as usize))

@@ -84,7 +84,7 @@ impl VhostUserChannel {
             }
             let memory = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
             let arena = Arena::new(BOUNCE_BYTES as usize, BOUNCES, memory)
-                .map_err(|cause| Error::os(cause, "memory to copy requests through"))?;
+                .map_err(|cause| Error::os(cause, "allocating bounce buffers"))?;
             let blocks = std::iter::from_fn(|| arena.lease()).collect();
             let arenas = std::iter::once(&arena).chain(&options.arenas).cloned().collect();
             Ok((queue, blocks, BOUNCE_BYTES, arenas))

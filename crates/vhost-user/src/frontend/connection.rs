@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 use qpair_socket::{Incoming, Received, SOCKET_PATH_BYTES_MAX, send};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -23,13 +23,17 @@ pub(super) struct Connection {
     incoming: Incoming<Header>,
     name: String,
     timeout: Duration,
-    patience: Patience,
+    timeout_policy: TimeoutPolicy,
     /// Whether the back end replies to a message that asks for a reply.
     pub(super) has_ack: bool,
 }
 
 impl Connection {
-    pub(super) fn open(path: &Path, timeout: Duration, patience: Patience) -> Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        timeout: Duration,
+        timeout_policy: TimeoutPolicy,
+    ) -> Result<Self> {
         let name = format!("vhost-user:{}", path.display());
         let start = Instant::now();
         let stream = loop {
@@ -38,7 +42,7 @@ impl Connection {
                 Err(cause)
                     if cause.kind() == io::ErrorKind::WouldBlock && start.elapsed() < timeout =>
                 {
-                    if patience.is_over(&name, "to let somebody in", start, timeout) {
+                    if timeout_policy.is_over(&name, "to accept the connection", start, timeout) {
                         let context = format!("{name}: connecting");
                         return Err(Error::new(ErrorKind::Interrupted, context));
                     }
@@ -48,7 +52,7 @@ impl Connection {
             }
         };
         let incoming = Incoming::new(PAYLOAD_BYTES_MAX, FDS_MAX);
-        Ok(Self { stream, incoming, name, timeout, patience, has_ack: false })
+        Ok(Self { stream, incoming, name, timeout, timeout_policy, has_ack: false })
     }
 
     pub(super) fn stream(&self) -> &UnixStream {
@@ -71,7 +75,7 @@ impl Connection {
             let what = format!("it has not answered {request:?} for {waited} s");
             return Err(self.wrong(what));
         }
-        if self.patience.is_over(&self.name, &to, start, self.timeout) {
+        if self.timeout_policy.is_over(&self.name, &to, start, self.timeout) {
             let context = format!("{}: waiting for it {to}", self.name);
             return Err(Error::new(ErrorKind::Interrupted, context));
         }
@@ -108,7 +112,7 @@ impl Connection {
 
     pub(super) fn ask_number(&mut self, request: Request) -> Result<u64> {
         let payload = self.ask(request, &[])?;
-        parse_number(&payload).ok_or_else(|| self.wrong(format!("no answer to {request:?}")))
+        parse_number(&payload).ok_or_else(|| self.wrong(format!("it did not answer {request:?}")))
     }
 
     /// Sends a request that has no reply of its own. If the back end supports acknowledgements,
@@ -139,7 +143,7 @@ impl Connection {
                     if header.is_reply() && header.request == request as u32 {
                         return Ok(message.payload);
                     }
-                    return Err(self.wrong(format!("no answer to {request:?}")));
+                    return Err(self.wrong(format!("it did not answer {request:?}")));
                 }
                 Ok(Received::Closed(_)) => return Err(self.gone()),
                 Ok(Received::NotYet) => self.wait(PollFlags::IN, start, request)?,
@@ -167,7 +171,7 @@ fn cannot_connect(cause: io::Error, name: &str) -> Error {
             .hint("start the back end first: `qpair target`, qemu-storage-daemon"),
         io::ErrorKind::ConnectionRefused => Error::new(ErrorKind::Gone, context)
             .caused_by(cause)
-            .hint("nobody listens there (any more), or it is no socket: start the back end again"),
+            .hint("no process listens there, or it is not a socket: start the back end again"),
         io::ErrorKind::PermissionDenied => Error::os(cause, context).hint(
             "connecting takes write permission on the socket: run as the user who serves it, or let that user change its mode",
         ),
@@ -180,13 +184,13 @@ fn cannot_connect(cause: io::Error, name: &str) -> Error {
         // One of datagrams.
         _ if is(Errno::PROTOTYPE) => Error::new(ErrorKind::Unsupported, context)
             .caused_by(cause)
-            .hint("it is a socket of another kind, and no back end of vhost-user-blk"),
+            .hint("it is a socket of another kind, not of a back end of vhost-user-blk"),
         _ => Error::os(cause, context),
     }
 }
 
 pub(super) fn back_channel() -> Result<(UnixStream, OwnedFd)> {
-    let failed = |cause| Error::os(cause, "a pair of sockets");
+    let failed = |cause| Error::os(cause, "creating a pair of sockets");
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
     Ok((ours, theirs.into()))

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 use qpair_virtio::blk::feature as blk;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -28,7 +28,7 @@ pub struct VhostUserOptions {
     /// The time for which the back end may be gone before requests fail. Default: 10 s.
     pub reconnect: Duration,
     /// The timeout policy, which is asked whether to keep waiting. Default: none.
-    pub patience: Patience,
+    pub timeout_policy: TimeoutPolicy,
     /// Whether the back end is given one region of reserved huge pages, through which requests are
     /// copied. SPDK's back end can map no other memory: it rounds each region outward to huge
     /// pages. Default: false.
@@ -40,7 +40,7 @@ impl Default for VhostUserOptions {
         Self {
             timeout: Duration::from_secs(5),
             reconnect: Duration::from_secs(10),
-            patience: Patience::default(),
+            timeout_policy: TimeoutPolicy::default(),
             huge_pages: false,
         }
     }
@@ -62,7 +62,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     fn start(link: &Arc<Link>) -> Result<Self> {
-        let failed = |cause: std::io::Error| Error::os(cause, "an event");
+        let failed = |cause: std::io::Error| Error::os(cause, "creating an event");
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = Arc::new(eventfd(0, flags).map_err(|errno| failed(errno.into()))?);
         let thread = std::thread::Builder::new()
@@ -71,7 +71,7 @@ impl Keeper {
                 let (link, stop) = (link.clone(), stop.clone());
                 move || link.keep(&stop)
             })
-            .map_err(|cause| Error::thread(cause, "looking after a connection"))?;
+            .map_err(|cause| Error::thread(cause, "watching a connection"))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

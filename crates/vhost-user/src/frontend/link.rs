@@ -196,7 +196,11 @@ impl Link {
         let mut registry = locked(&self.registry);
         let count = registry.queues.len();
         let Some(free) = registry.queues.iter().position(|used| !used) else {
-            let context = format!("channel {} on vhost-user:{}", count + 1, self.path.display());
+            let context = format!(
+                "channel {} on vhost-user:{} cannot be opened",
+                count + 1,
+                self.path.display()
+            );
             return Err(Error::new(ErrorKind::Limit, context).hint(format!(
                 "the back end has {count} queues: use at most as many workers or jobs"
             )));
@@ -212,7 +216,9 @@ impl Link {
         }
         let arena = self.ring_arena(queue, bytes)?;
         let block = arena.lease();
-        block.ok_or_else(|| Error::new(ErrorKind::Busy, format!("the memory of queue {queue}")))
+        block.ok_or_else(|| {
+            Error::new(ErrorKind::Busy, format!("the memory of queue {queue} is missing"))
+        })
     }
 
     fn ring_arena(&self, queue: u16, bytes: usize) -> Result<Arc<Arena>> {
@@ -222,7 +228,7 @@ impl Link {
         }
         let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
         let arena = Arena::new(bytes.next_power_of_two().max(512), 1, options)
-            .map_err(|cause| Error::os(cause, "memory of a queue"))?;
+            .map_err(|cause| Error::os(cause, "allocating memory of a queue"))?;
         self.add_arena(&arena)?;
         locked(&self.registry).rings[usize::from(queue)] = Some(arena.clone());
         Ok(arena)
@@ -390,7 +396,12 @@ impl Link {
             let Err(error) = self.try_again() else { return true };
             let is_over = error.kind() == ErrorKind::Interrupted
                 || start.elapsed() >= options.reconnect
-                || options.patience.is_over(&self.name(), "to come back", start, options.reconnect);
+                || options.timeout_policy.is_over(
+                    &self.name(),
+                    "to come back",
+                    start,
+                    options.reconnect,
+                );
             *locked(&self.why) = Some(error.to_string());
             if is_over {
                 error!(name: "given_up", device = self.name(), %error, "the back end does not come back");
@@ -424,7 +435,7 @@ impl Up {
         let found = ConfigMessage::parse(&payload).and_then(|it| it.bytes.try_into().ok());
         found.map(Config::decode).ok_or_else(|| {
             Error::new(ErrorKind::Io, "the back end does not say what its disk is")
-                .hint("is it one of vhost-user-blk?")
+                .hint("is it a back end of vhost-user-blk?")
         })
     }
 
@@ -459,7 +470,8 @@ impl Up {
 
     fn set_table(&mut self, all: &[(Arc<Arena>, u32)]) -> Result<()> {
         if all.len() > REGIONS_MAX {
-            let context = format!("{} pieces of memory for a back end of vhost-user", all.len());
+            let context =
+                format!("{} pieces of memory are too many for a back end of vhost-user", all.len());
             return Err(Error::new(ErrorKind::Limit, context)
                 .hint(format!("it takes {REGIONS_MAX}: use fewer workers or jobs")));
         }
@@ -475,7 +487,7 @@ fn connect(
     options: &VhostUserOptions,
     known: Option<&Facts>,
 ) -> Result<(Up, Facts)> {
-    let mut connection = Connection::open(path, options.timeout, options.patience.clone())?;
+    let mut connection = Connection::open(path, options.timeout, options.timeout_policy.clone())?;
     let offered = connection.ask_number(Request::GetFeatures).map_err(|error| {
         error.hint(
             "is it a back end of vhost-user-blk, and free? Most serve one front end at a time",

@@ -48,14 +48,15 @@ pub(super) struct Queue {
 
 fn event() -> Result<OwnedFd> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    eventfd(0, flags).map_err(|errno| Error::os(errno.into(), "an event of a queue"))
+    eventfd(0, flags).map_err(|errno| Error::os(errno.into(), "creating an event of a queue"))
 }
 
 impl Queue {
     pub(super) fn new(link: &Link, number: u16, depth: u16, features: u64) -> Result<Self> {
         let size = (depth * DESCRIPTORS).next_power_of_two();
-        let layout = Layout::new(size)
-            .ok_or_else(|| Error::new(ErrorKind::Limit, format!("a queue of {depth} requests")))?;
+        let layout = Layout::new(size).ok_or_else(|| {
+            Error::new(ErrorKind::Limit, format!("a queue cannot have {depth} requests"))
+        })?;
         let slots_at = layout.bytes();
         let memory = link.ring_memory(number, slots_at + SLOT_BYTES * usize::from(depth))?;
         let address = memory.as_ptr().expose_provenance() as u64;

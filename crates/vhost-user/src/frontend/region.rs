@@ -26,7 +26,7 @@ impl Region {
         let count = BLOCKS * u32::from(channels);
         let options = ArenaOptions::shared_huge_pages();
         let arena = Arena::new(BLOCK_BYTES as usize, count, options)
-            .map_err(|cause| Error::os(cause, format!("{name}: memory=huge")))?;
+            .map_err(|cause| Error::os(cause, format!("{name}: mapping memory for memory=huge")))?;
         Ok(Self { arena, channels })
     }
 

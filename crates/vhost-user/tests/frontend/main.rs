@@ -14,7 +14,7 @@ use fake::{Life, OnKick, begin, no_back_end};
 use qpair_block::{
     Arena, BlockDevice, ChannelOptions, Completion, ErrorKind, IoChannel, Request, WaitOptions,
 };
-use qpair_pci::Patience;
+use qpair_pci::TimeoutPolicy;
 use qpair_vhost_user::codec::feature;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 use qpair_virtio::blk::feature as blk;
@@ -146,11 +146,11 @@ fn a_disk_that_grows_is_seen_and_whoever_asks_is_answered() {
 }
 
 #[test]
-fn whoever_loses_patience_waits_no_longer() {
+fn the_timeout_policy_ends_the_wait() {
     let (_folder, path) = folder();
     let back_end = begin(&path, vec![Life::new(OnKick::HangUp)]);
     let options = VhostUserOptions {
-        patience: Patience::new(|_| ControlFlow::Break(())),
+        timeout_policy: TimeoutPolicy::new(|_| ControlFlow::Break(())),
         ..options(Duration::from_secs(1 << 20))
     };
     let device = VhostUserBlk::open(&path, options).unwrap();

@@ -126,13 +126,13 @@ pub fn run_files(options: &FilesOptions, observer: &dyn Observer) -> Result<File
     let threads: u32 = profile.roles.iter().map(|role| role.threads).sum();
     let takes_files = profile.roles[0].flow.contains(&FileOp::Close);
     if profile.files == 0 || threads == 0 || (takes_files && threads > profile.files) {
-        let context = format!("{threads} threads on {} files", profile.files);
+        let context = format!("{threads} threads cannot run on {} files", profile.files);
         return Err(Error::new(ErrorKind::Invalid, context)
             .hint("each thread has a file of its own open: choose at least as many files"));
     }
     let root = options.folder.join(format!("qpair-{}", profile.name));
     std::fs::create_dir(&root).map_err(|cause| {
-        Error::os(cause, format!("{}: making the folder of the run", root.display()))
+        Error::os(cause, format!("{}: creating the folder of the run", root.display()))
             .hint("the folder must be there and writable; what an earlier run has left is to be removed first")
     })?;
     let result = in_folder(options, &root, threads, observer);
@@ -172,7 +172,7 @@ fn in_folder(
         rustix::fs::sync();
         let path = Path::new("/proc/sys/vm/drop_caches");
         std::fs::write(path, "3").map_err(|cause| {
-            Error::os(cause, "making the kernel forget files").hint("that takes root")
+            Error::os(cause, "dropping the kernel's cache of files").hint("run it as root")
         })?;
     }
     let first = |wanted: fn(&FileOp) -> Option<u32>| {
@@ -254,13 +254,13 @@ fn make_files(options: &FilesOptions, set: &FileSet, observer: &dyn Observer) ->
     for number in 0..profile.files * 2 {
         let path = set.path(number);
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(failed("making", folder))?;
+            std::fs::create_dir_all(folder).map_err(failed("creating", folder))?;
         }
         if number >= profile.files {
             continue;
         }
         let bytes = size(profile, &mut random);
-        let mut file = File::create(&path).map_err(failed("making", &path))?;
+        let mut file = File::create(&path).map_err(failed("creating", &path))?;
         write(&mut file, bytes, &data).map_err(failed("writing", &path))?;
         sum += bytes;
         if observer.stop() {
@@ -353,7 +353,7 @@ impl<'a> Thread<'a> {
             }
             FileOp::Create => {
                 let made = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-                self.open = Some((file, path.clone(), made.map_err(failed("making", &path))?));
+                self.open = Some((file, path.clone(), made.map_err(failed("creating", &path))?));
             }
             FileOp::ReadWhole => {
                 if let Some((_, path, opened)) = &mut self.open {
@@ -375,14 +375,14 @@ impl<'a> Thread<'a> {
             FileOp::Append => {
                 bytes = self.random.random_range(1..=u64::from(profile.append_bytes.max(1)));
                 if let Some((_, path, opened)) = &mut self.open {
-                    let end = opened.metadata().map_err(failed("asking", path))?.len();
+                    let end = opened.metadata().map_err(failed("reading the state", path))?.len();
                     let data = &self.data[..bytes as usize];
                     opened.write_all_at(data, end).map_err(failed("appending", path))?;
                 }
             }
             FileOp::Sync => {
                 if let Some((_, path, opened)) = &self.open {
-                    opened.sync_all().map_err(failed("fsync", path))?;
+                    opened.sync_all().map_err(failed("syncing", path))?;
                 }
             }
             FileOp::Close => {
@@ -396,7 +396,7 @@ impl<'a> Thread<'a> {
                 self.shared.set.give_back(file, false);
             }
             FileOp::Stat => {
-                std::fs::metadata(&path).map_err(failed("asking", &path))?;
+                std::fs::metadata(&path).map_err(failed("reading the state", &path))?;
                 self.shared.set.give_back(file, true);
             }
             FileOp::AppendLog => {

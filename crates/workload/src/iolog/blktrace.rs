@@ -75,7 +75,7 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
         }
         let next = at + RECORD_BYTES + fields.number(46, 2) as usize;
         if next > bytes.len() {
-            return Err(invalid("has more bytes behind it than the file"));
+            return Err(invalid("has a payload that is longer than the file"));
         }
         let (action, len) = (fields.short(28), fields.short(24));
         let category = action >> 16;
@@ -92,7 +92,7 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
                 if is_flush { Some(0) } else { fields.number(16, 8).checked_mul(SECTOR_BYTES) };
             let offset = offset.filter(|offset| offset.checked_add(len.into()).is_some());
             let Some(offset_bytes) = offset.filter(|_| len <= 1 << 30) else {
-                return Err(invalid("is larger than 1 GiB or ends nowhere"));
+                return Err(invalid("is larger than 1 GiB, or its end overflows"));
             };
             let device = fields.short(36);
             let file = log.file(&format!("{}:{}", device >> 20, device & 0xf_ffff));

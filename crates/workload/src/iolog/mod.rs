@@ -85,7 +85,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let what = format!(
-            "{} is neither a log of fio's nor a trace of the kernel: byte {} is no text",
+            "{} is neither a log of fio nor a trace of the kernel: byte {} is not text",
             path.display(),
             error.valid_up_to()
         );

@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Iolog> {
         "fio version 3 iolog" => true,
         "fio version 2 iolog" => false,
         _ => {
-            return Err(invalid(0, "this is no first line of an I/O log")
+            return Err(invalid(0, "this is not the first line of an I/O log")
                 .hint("logs of versions 2 and 3 begin with \"fio version 3 iolog\""));
         }
     };
@@ -45,12 +45,13 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Iolog> {
         }
         if has_times {
             let time = words.next().and_then(|word| word.parse::<u64>().ok());
-            let time = time.ok_or_else(|| invalid(number, "the line begins with no time"))?;
+            let time =
+                time.ok_or_else(|| invalid(number, "the line does not begin with a time"))?;
             let since_us = time.saturating_sub(*first_us.get_or_insert(time));
             last_us = last_us.max(since_us);
         }
         let (Some(file), Some(word)) = (words.next(), words.next()) else {
-            return Err(invalid(number, "the line has no file and no action"));
+            return Err(invalid(number, "the line has no file and action"));
         };
         let mut next = || words.next().map(str::parse::<u64>);
         let action = match word {
@@ -71,8 +72,9 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Iolog> {
             "sync" | "datasync" => Action::Flush,
             other => {
                 let what = format!("the action \"{other}\" is not known");
-                return Err(invalid(number, &what)
-                    .hint("known: add, open, close, read, write, trim, sync, datasync"));
+                return Err(invalid(number, &what).hint(
+                    "the actions are add, open, close, read, write, trim, sync and datasync",
+                ));
             }
         };
         let (offset, len) = match (action, next(), next()) {
@@ -82,7 +84,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Iolog> {
         };
         let len_bytes = u32::try_from(len).ok().filter(|len| *len <= 1 << 30);
         let Some(len_bytes) = len_bytes.filter(|_| offset.checked_add(len).is_some()) else {
-            return Err(invalid(number, "the request is larger than 1 GiB or ends nowhere"));
+            return Err(invalid(number, "the request is larger than 1 GiB, or its end overflows"));
         };
         if action != Action::Flush && len_bytes == 0 {
             return Err(invalid(number, "the request has no bytes"));
@@ -129,8 +131,8 @@ mod tests {
         for (text, wanted) in [
             ("", "a.log:1: this is no first line"),
             ("fio version 1 iolog\n", "a.log:1:"),
-            ("fio version 3 iolog\nx data add\n", "a.log:2: the line begins with no time"),
-            ("fio version 3 iolog\n\n1 data\n", "a.log:3: the line has no file and no action"),
+            ("fio version 3 iolog\nx data add\n", "a.log:2: the line does not begin with a time"),
+            ("fio version 3 iolog\n\n1 data\n", "a.log:3: the line has no file and action"),
             ("fio version 3 iolog\n1 data wait 4 0\n", "a.log:2: the action \"wait\""),
             ("fio version 2 iolog\ndata jump 4 0\n", "a.log:2: the action \"jump\""),
             ("fio version 2 iolog\ndata read 4\n", "a.log:2: the action has no offset"),

@@ -59,10 +59,10 @@ fn load(path: &Path) -> io::Result<String> {
         std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     }
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is over 16 MiB: no job file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a job file has at most 16 MiB"));
     }
     String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text (UTF-8)"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the file is not text (UTF-8)"))
 }
 
 pub(crate) struct Outside<'a> {
@@ -90,7 +90,7 @@ pub(crate) fn parse(
     reader.file(text, &mut files)?;
     reader.refused.check()?;
     if reader.sections.is_empty() && only.is_empty() {
-        let what = format!("{}: no job in it", path.display());
+        let what = format!("{} has no job", path.display());
         return Err(Error::new(ErrorKind::Invalid, what).hint("a job begins with a line [NAME]"));
     }
     Ok(reader.sections)
@@ -126,26 +126,26 @@ impl Reader<'_> {
             let invalid = |what: &str| Error::new(ErrorKind::Invalid, format!("{place}{what}"));
             self.lines += 1;
             if self.lines > LINES_MAX {
-                return Err(invalid("too many lines"));
+                return Err(invalid("the job file has too many lines"));
             }
             match line {
                 Line::Section(_) if files.len() > 1 => {
-                    return Err(invalid("a section in a file that is included"));
+                    return Err(invalid("an included file cannot have sections"));
                 }
                 Line::Section(name) => self.begin(name, place),
                 Line::Open => {
                     return Err(invalid("a section's name is not closed").hint("write [name]"));
                 }
                 Line::Nameless => {
-                    return Err(invalid("a section without a name").hint("write [name]"));
+                    return Err(invalid("a section has no name").hint("write [name]"));
                 }
                 Line::Rest(rest) => {
-                    return Err(invalid(&format!("\"{rest}\" after a section's name"))
+                    return Err(invalid(&format!("\"{rest}\" cannot follow a section's name"))
                         .hint("write it on a line of its own"));
                 }
                 _ if self.current == Current::Skipped => {}
                 _ if self.current == Current::None => {
-                    return Err(invalid("an option before the first section")
+                    return Err(invalid("an option cannot come before the first section")
                         .hint("write [global] before it, or the name of a job"));
                 }
                 Line::Include(name) => self.include(name, &place, files)?,
@@ -198,7 +198,7 @@ impl Reader<'_> {
         let invalid =
             |what: String| Error::new(ErrorKind::Invalid, format!("{place}include {name}: {what}"));
         if name.is_empty() || name.contains('\0') {
-            return Err(invalid("no name of a file".to_owned()));
+            return Err(invalid("it names no file".to_owned()));
         }
         let folder = files.last().and_then(|file| file.parent()).unwrap_or(Path::new(""));
         let path = folder.join(name);
@@ -209,7 +209,7 @@ impl Reader<'_> {
             return Err(invalid(format!("more than {INCLUDES_MAX} files include each other")));
         }
         let text = (self.outside.include)(&path)
-            .map_err(|cause| Error::os(cause, format!("{place}include {}", path.display())))?;
+            .map_err(|cause| Error::os(cause, format!("{place}including {}", path.display())))?;
         files.push(path);
         self.file(&text, files)?;
         files.pop();
@@ -225,7 +225,7 @@ fn expand(
 ) -> std::result::Result<String, &'static str> {
     let (mut out, mut rest) = (String::new(), value);
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after.split_once('}').ok_or("a ${ that is not closed")?;
+        let (name, after) = after.split_once('}').ok_or("a variable ${NAME} is not closed")?;
         out.push_str(before);
         out.push_str(&environment(name).unwrap_or_default());
         rest = after;

@@ -55,7 +55,7 @@ fn wrong_lines_are_named() {
     fails("bs=4k\n[a]\n", &["jobs/a.fio:1: ", "before the first section", "[global]"]);
     fails(
         "[a]\n\n; x\niodpeth=4\n",
-        &["jobs/a.fio:4: unknown option \"iodpeth\"", "did you mean iodepth"],
+        &["jobs/a.fio:4: there is no option \"iodpeth\"", "did you mean iodepth"],
     );
     fails("[a]\nlockmem=1\n", &["jobs/a.fio:2: fio's option lockmem is not supported"]);
     // One error reports all faults.
@@ -72,13 +72,13 @@ fn wrong_lines_are_named() {
         &["jobs/a.fio:2: ", "jobs/a.fio:6: ", "fio's engine falloc"],
     );
     fails("[a\nbs=4k\n", &["jobs/a.fio:1: ", "not closed"]);
-    fails("[]\n", &["jobs/a.fio:1: ", "without a name"]);
+    fails("[]\n", &["jobs/a.fio:1: ", "has no name"]);
     fails("[a] bs=4k\n", &["jobs/a.fio:1: ", "\"bs=4k\" after"]);
-    fails("[a]\nsize=12x\n", &["jobs/a.fio:2: ", "job a", "size=12x", "no unit of size"]);
+    fails("[a]\nsize=12x\n", &["jobs/a.fio:2: ", "job a", "size=12x", "not a unit of size"]);
     fails("[a]\nbs=\n", &["jobs/a.fio:2: ", "has no value"]);
     fails("[a]\nbs=${NOTHING}\n", &["jobs/a.fio:2: ", "has no value"]);
     fails("[a]\nbs=${SIZE\n", &["jobs/a.fio:2: ", "not closed"]);
-    fails("[a]\n=4\n", &["jobs/a.fio:2: ", "unknown option"]);
+    fails("[a]\n=4\n", &["jobs/a.fio:2: ", "there is no option"]);
     fails("[global]\nbs=4k\n", &["no job"]);
     fails("", &["no job"]);
 }
@@ -86,8 +86,8 @@ fn wrong_lines_are_named() {
 #[test]
 fn included_files_are_beside_the_file() {
     fails("[a]\ninclude loop.fio\n", &["jobs/loop.fio:1: ", "includes itself"]);
-    fails("[a]\ninclude section.fio\n", &["jobs/section.fio:1: ", "a section in a file"]);
-    fails("[a]\ninclude missing.fio\n", &["jobs/a.fio:2: include jobs/missing.fio"]);
+    fails("[a]\ninclude section.fio\n", &["jobs/section.fio:1: ", "an included file"]);
+    fails("[a]\ninclude missing.fio\n", &["jobs/a.fio:2: including jobs/missing.fio"]);
     fails("[a]\ninclude ;\n", &["jobs/a.fio:2: "]);
 }
 

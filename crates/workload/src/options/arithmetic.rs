@@ -11,7 +11,7 @@ pub(super) fn evaluate(text: &str, unit: impl Fn(&str) -> Option<f64>) -> Result
     match parser.rest.trim_start() {
         "" if value.is_finite() => Ok(value),
         "" => Err("has no value (division by zero, or too large)".to_owned()),
-        rest => Err(format!("is no expression: \"{rest}\" does not belong there")),
+        rest => Err(format!("is not an expression: \"{rest}\" does not belong there")),
     }
 }
 

@@ -20,7 +20,7 @@ pub fn find(name: &str) -> Option<Known> {
 }
 
 pub(super) fn unknown(name: &str, before: &str) -> Error {
-    let error = Error::new(ErrorKind::Invalid, format!("{before}unknown option \"{name}\""));
+    let error = Error::new(ErrorKind::Invalid, format!("{before}there is no option \"{name}\""));
     match nearest(name, names()) {
         Some(near) => error.hint(format!("did you mean {near}?")),
         None => error.hint("qpair bench io --help lists all options"),
@@ -31,8 +31,10 @@ pub(super) fn unsupported(option: &Unsupported, before: &str) -> Error {
     let what = format!("{before}fio's option {} is not supported", option.name);
     let error = Error::new(ErrorKind::Invalid, what);
     if !option.harmless.is_empty() {
-        return error
-            .hint(format!("only {}={}, which changes nothing", option.name, option.harmless[0]));
+        return error.hint(format!(
+            "only {}={} is accepted, which changes nothing",
+            option.name, option.harmless[0]
+        ));
     }
     if option.instead.is_empty() {
         return error.hint("take the line out, if the job makes sense without it");

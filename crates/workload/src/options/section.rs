@@ -65,7 +65,7 @@ impl Given {
                 let may_be_empty = option.name.starts_with("write_");
                 let is_empty = value.as_deref().unwrap_or_default().is_empty();
                 if is_empty && !(value.is_none() && option.takes.may_be_bare()) && !may_be_empty {
-                    let what = format!("{place}{}: has no value", option.name);
+                    let what = format!("{place}{} has no value", option.name);
                     return Err(Error::new(ErrorKind::Invalid, what)
                         .hint(format!("write {}={}", option.name, option.example)));
                 }
@@ -140,7 +140,7 @@ pub fn command_line<'a>(
         if name == "name" {
             let value =
                 value.map(str::trim).filter(|value| !value.is_empty()).ok_or_else(|| {
-                    Error::new(ErrorKind::Invalid, "--name: has no value").hint("write --name=JOB")
+                    Error::new(ErrorKind::Invalid, "--name has no value").hint("write --name=JOB")
                 })?;
             in_global = value == GLOBAL;
             if !in_global {
@@ -194,7 +194,7 @@ mod tests {
             |name, value| Given::new(name, value, Place::COMMAND_LINE).unwrap_err().to_string();
         assert_eq!(
             error("iodpeth", Some("1")),
-            "unknown option \"iodpeth\" (did you mean iodepth?)"
+            "there is no option \"iodpeth\" (did you mean iodepth?)"
         );
         assert!(
             error("max_open_zones", Some("4"))

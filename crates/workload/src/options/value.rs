@@ -29,7 +29,7 @@ pub(super) enum Amount {
     Percent(u8),
 }
 
-const NO_NUMBER: &str = "is no number";
+const NO_NUMBER: &str = "is not a number";
 const TOO_LARGE: &str = "is too large";
 
 /// Parses bytes, or a plain number with a suffix: `4096`, `0x1000`, `4k`, `1g`, `(4*1024)`.
@@ -56,7 +56,7 @@ pub(super) fn bytes(text: &str, base: KbBase) -> Read<u64> {
     }
     let number = u64::from_str_radix(digits, radix).map_err(|_| TOO_LARGE.to_owned())?;
     let factor = factor(suffix.trim_start(), base)
-        .ok_or_else(|| format!("ends with \"{suffix}\", which is no unit of size"))?;
+        .ok_or_else(|| format!("ends with \"{suffix}\", which is not a unit of size"))?;
     number.checked_mul(factor).ok_or_else(|| TOO_LARGE.to_owned())
 }
 
@@ -97,7 +97,7 @@ pub(super) fn amount(text: &str, base: KbBase) -> Read<Amount> {
         None => bytes(text, base).map(Amount::Bytes),
         Some(number) => match number.trim().parse::<u8>() {
             Ok(percent @ 1..=100) => Ok(Amount::Percent(percent)),
-            _ => Err("is no percentage from 1% to 100%".to_owned()),
+            _ => Err("is not a percentage from 1% to 100%".to_owned()),
         },
     }
 }
@@ -143,7 +143,7 @@ pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     if digits.is_empty() {
-        return Err("is no time; write a number and d, h, m, s, ms or us".to_owned());
+        return Err("is not a time: write a number and a unit, as in 500us, 30s or 2h".to_owned());
     }
     let (fraction, suffix) = match rest.strip_prefix('.') {
         Some(rest) => {
@@ -159,7 +159,7 @@ pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
     let us = match suffix.trim_start() {
         "" => default.us(),
         suffix => time_factor(suffix).ok_or_else(|| {
-            format!("ends with \"{suffix}\", which is none of d, h, m, s, ms, us")
+            format!("ends with \"{suffix}\", which is not one of d, h, m, s, ms and us")
         })?,
     };
     // The limit of a century is enough for a measurement, and leaves room for additions.
@@ -188,7 +188,7 @@ pub(super) fn boolean(text: Option<&str>) -> Read<bool> {
     match text.map(str::trim) {
         None | Some("1") => Ok(true),
         Some("0") => Ok(false),
-        Some(_) => Err("is neither 0 nor 1".to_owned()),
+        Some(_) => Err("must be 0 or 1".to_owned()),
     }
 }
 
@@ -216,10 +216,12 @@ pub(super) fn directions(text: &str) -> Read<[Option<&str>; 3]> {
 pub(super) fn cpu_list(text: &str) -> Read<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
-        let cpu = |text: &str| match text.trim().parse::<usize>() {
-            Ok(cpu) if cpu < 4096 => Ok(cpu),
-            _ => Err("is no list of processors; write 0,5,8-15".to_owned()),
-        };
+        let cpu =
+            |text: &str| match text.trim().parse::<usize>() {
+                Ok(cpu) if cpu < 4096 => Ok(cpu),
+                _ => Err("is not a list of processors: write numbers and ranges, as in 0,5,8-15"
+                    .to_owned()),
+            };
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         cpus.extend(cpu(first)?..=cpu(last)?);
     }
@@ -303,9 +305,9 @@ fn push_hex(digits: &str, out: &mut Vec<u8>) -> Read<()> {
 /// Appends a number in little-endian order, in as few bytes as possible. A negative number has four
 /// bytes.
 fn push_decimal(text: &str, out: &mut Vec<u8>) -> Read<()> {
-    let number: i64 = text.parse().map_err(|_| {
-        format!("has \"{text}\", which is none of 0xHEX, \"text\" and a decimal number")
-    })?;
+    let number: i64 = text
+        .parse()
+        .map_err(|_| format!("has \"{text}\", which is not 0xHEX, \"text\" or a decimal number"))?;
     if number < 0 {
         let number = i32::try_from(number).map_err(|_| TOO_LARGE.to_owned())?;
         out.extend_from_slice(&number.to_le_bytes());

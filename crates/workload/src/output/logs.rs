@@ -48,7 +48,7 @@ fn log(job: &JobReport, kind: &str) -> Result<String> {
         _ => {
             let what = format!("there is no log of \"{kind}\"");
             return Err(Error::new(ErrorKind::Invalid, what)
-                .hint("what is known over time: bw, iops, slat, clat, lat"));
+                .hint("the logs are bw, iops, slat, clat and lat"));
         }
     };
     let mut out = String::new();

@@ -33,7 +33,7 @@ pub(super) fn make(
         let made = std::fs::File::create_new(path).and_then(|file| file.set_len(bytes));
         return made
             .map(|()| true)
-            .map_err(|cause| Error::os(cause, format!("making {}", path.display())));
+            .map_err(|cause| Error::os(cause, format!("creating {}", path.display())));
     }
     // Use direct I/O if the file system supports it, which leaves the page cache unchanged. Only
     // buffered files end within a block.

@@ -283,7 +283,7 @@ fn run_stage<'a>(
                     (failed_with(&Error::thread(cause, "starting the job")), Usage::default())
                 }
                 Ok(thread) => thread.join().unwrap_or_else(|_| {
-                    (failed("the job's thread panicked: a bug"), Usage::default())
+                    (failed("the job's thread panicked, which is a bug in qpair"), Usage::default())
                 }),
             })
             .unzip()
@@ -331,7 +331,8 @@ fn run_member<'scope>(
         member.ending.wait(member.at, || common.is_stopped(), TICK);
         let wake = match job.form {
             Form::Messages { .. } => Some(Arc::new(
-                WakeEvent::new().map_err(|cause| Error::os(cause, "an event for messages"))?,
+                WakeEvent::new()
+                    .map_err(|cause| Error::os(cause, "creating an event for messages"))?,
             )),
             _ => None,
         };
@@ -393,7 +394,7 @@ fn stay_on(job: &Job) -> Result<()> {
         set.set(*cpu);
     }
     sched_setaffinity(None, &set).map_err(|cause| {
-        Error::os(cause.into(), format!("job {}: running on processors {chosen:?}", job.name))
+        Error::os(cause.into(), format!("running job {} on processors {chosen:?}", job.name))
             .hint("cpus_allowed may name only processors of this machine that the process may use")
     })
 }

@@ -351,7 +351,7 @@ pub(crate) fn zeroes<T: Clone + Default>(count: u64, what: &str) -> Result<Vec<T
     let mut zeroes = Vec::new();
     let reserved = usize::try_from(count).ok().map(|count| zeroes.try_reserve_exact(count));
     if !matches!(reserved, Some(Ok(()))) {
-        return Err(Error::new(ErrorKind::Limit, format!("no memory for {what}"))
+        return Err(Error::new(ErrorKind::Limit, format!("there is no memory for {what}"))
             .hint("use less of the device (size=), larger blocks, or norandommap"));
     }
     zeroes.resize(count as usize, T::default());

@@ -123,11 +123,12 @@ impl<'a> Devices<'a> {
             let device =
                 spec.open(&self.drivers.opening(lock)).map_err(|error| match error.kind() {
                     // The cause names the device.
-                    ErrorKind::Busy => {
-                        Error::new(ErrorKind::Busy, format!("job {} writes", job.name))
-                            .caused_by(error)
-                            .hint("--force writes to it all the same, and destroys what it holds")
-                    }
+                    ErrorKind::Busy => Error::new(
+                        ErrorKind::Busy,
+                        format!("checking that job {} may write", job.name),
+                    )
+                    .caused_by(error)
+                    .hint("--force writes to it all the same, and destroys what it holds"),
                     _ => error,
                 })?;
             self.locks.insert(name.clone(), device);
@@ -172,15 +173,15 @@ const VERIFY_BYTES_MIN: u32 = 512;
 fn check_job(job: &Job) -> Result<()> {
     job.mode.check()?;
     if job.read_only && job.writes() {
-        return Err(invalid(job, "it writes, but only reading is allowed")
+        return Err(invalid(job, "the job writes, but only reading is allowed")
             .hint("leave --readonly out, or choose rw=read or rw=randread"));
     }
     if job.targets.is_empty() {
-        return Err(invalid(job, "it has no device").hint("give --filename=DEVICE"));
+        return Err(invalid(job, "the job has no device").hint("give --filename=DEVICE"));
     }
     let (min, max) = used_sizes(job);
     if min == 0 || max == 0 {
-        return Err(invalid(job, "a block size of 0"));
+        return Err(invalid(job, "the block size must be more than 0"));
     }
     let usable = rustix::thread::sched_getaffinity(None);
     if let (Ok(usable), Some(cpu)) = (&usable, job.cpus.iter().max())
@@ -192,30 +193,30 @@ fn check_job(job: &Job) -> Result<()> {
             .hint("name only processors that are there: nproc counts them"));
     }
     if job.depth == 0 {
-        return Err(invalid(job, "a depth of 0").hint("iodepth is at least 1"));
+        return Err(invalid(job, "the depth must be at least 1").hint("give iodepth=1 or more"));
     }
     if job.time_based && job.runtime.is_none() {
-        return Err(invalid(job, "time_based without runtime").hint("give --runtime=SECONDS"));
+        return Err(invalid(job, "time_based needs a runtime").hint("give --runtime=SECONDS"));
     }
     if matches!(job.form, Form::Messages { .. }) {
         if job.targets.len() > 1 {
-            return Err(invalid(job, "mode msg works on one device"));
+            return Err(invalid(job, "mode=msg works on one device"));
         }
         if job.runtime.is_none() {
-            return Err(invalid(job, "mode msg without runtime").hint("give --runtime=SECONDS"));
+            return Err(invalid(job, "mode=msg needs a runtime").hint("give --runtime=SECONDS"));
         }
     }
     if let Some(verify) = &job.verify {
         let chunk = if verify.interval_bytes == 0 { min } else { verify.interval_bytes };
         if chunk < VERIFY_BYTES_MIN || min % chunk != 0 {
-            return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
+            return Err(invalid(job, format!("blocks of {chunk} bytes cannot be verified"))
                 .hint(format!("verify_interval divides bs and is at least {VERIFY_BYTES_MIN}")));
         }
         let sizes = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);
         for sizes in sizes {
             let parts = lengths(sizes);
             if parts.iter().any(|bytes| bytes % chunk != 0) {
-                return Err(invalid(job, format!("verify in blocks of {chunk} bytes"))
+                return Err(invalid(job, format!("blocks of {chunk} bytes cannot be verified"))
                     .hint("every size of bssplit and bsrange must be a multiple of it"));
             }
         }
@@ -226,7 +227,8 @@ fn check_job(job: &Job) -> Result<()> {
             ("zoneskip", job.stride.map_or(0, |stride| stride.skip_bytes)),
         ];
         if let Some((name, bytes)) = steps.iter().find(|(_, bytes)| bytes % u64::from(chunk) != 0) {
-            let what = format!("verify in blocks of {chunk} bytes, with {bytes} for {name}");
+            let what =
+                format!("blocks of {chunk} bytes cannot be verified with {bytes} for {name}");
             return Err(invalid(job, what).hint("choose a multiple"));
         }
         if job.verbs == Verbs::Trim {
@@ -300,7 +302,7 @@ fn check_atomic(
         }
         if !offset_bytes.is_multiple_of(bytes.into()) {
             let what = format!(
-                "an atomic write of {} at {offset_bytes}, no multiple of its length, of {name}",
+                "an atomic write of {} of {name} cannot begin at {offset_bytes}, which is not a multiple of its length",
                 format_bytes(bytes.into())
             );
             return Err(invalid(job, what).hint("choose such an offset"));
@@ -348,7 +350,7 @@ fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
         && verify.interval_bytes % block != 0
     {
         let what = format!(
-            "verify in blocks of {} bytes, no multiple of {name}'s logical block of {block}",
+            "blocks of {} bytes cannot be verified: they are not multiples of {name}'s logical block of {block}",
             verify.interval_bytes
         );
         return Err(invalid(job, what).hint("choose a multiple for verify_interval"));

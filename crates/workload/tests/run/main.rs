@@ -343,9 +343,9 @@ fn impossible_jobs_are_refused_before_anything_is_touched() {
         (Job { block_sizes: fixed(1000), ..ram() }, "multiple"),
         (Job { block_sizes: fixed(2 << 20), ..ram() }, "do not fit"),
         (Job { size: Some(Extent::Bytes(2 << 20)), ..ram() }, "less than the"),
-        (Job { depth: 0, ..ram() }, "depth of 0"),
+        (Job { depth: 0, ..ram() }, "depth must be"),
         (Job { depth: 1 << 30, ..ram() }, "limit"),
-        (Job { time_based: true, ..ram() }, "without runtime"),
+        (Job { time_based: true, ..ram() }, "needs a runtime"),
         (Job { verbs: Verbs::Write, read_only: true, ..ram() }, "only reading"),
     ] {
         let (kind, text) = fail(job);

@@ -124,8 +124,10 @@ impl Carving {
         let device_bytes = self.device.size_bytes();
         let start_bytes = start_bytes.or_else(|| self.map.place(size_bytes, device_bytes));
         let start_bytes = start_bytes.ok_or_else(|| {
-            let context =
-                format!("no room for {name}, {size_bytes} bytes, on {}", self.device.info().name);
+            let context = format!(
+                "slice {name} of {size_bytes} bytes does not fit on {}",
+                self.device.info().name
+            );
             let free = self.map.free(device_bytes).into_iter().map(|gap| gap.end - gap.start).max();
             let most = free.unwrap_or(0);
             Error::new(ErrorKind::NoSpace, context).hint(format!("there is room for {most} bytes"))
@@ -195,11 +197,17 @@ impl Carving {
     fn write(&mut self, mut map: CarveMap) -> Result<()> {
         let info = self.device.info();
         if self.is_unsure {
-            let context = format!("the map of slices on {}: a change before has failed", info.name);
+            let context = format!(
+                "the map of slices on {} cannot be changed: an earlier change failed",
+                info.name
+            );
             return Err(Error::new(ErrorKind::Io, context).hint("open the device again"));
         }
         if info.read_only {
-            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is only read", info.name)));
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("{} is open for reading only", info.name),
+            ));
         }
         map.generation = self.map.generation + 1;
         let slot = 1 - self.slot;

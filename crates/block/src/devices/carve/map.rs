@@ -173,7 +173,7 @@ impl CarveMap {
     pub(super) fn add(&mut self, slice: Slice) -> Result<()> {
         self.check(&slice)?;
         if self.slices.len() == SLICES_MAX {
-            let context = format!("a slice more than {SLICES_MAX} of a device");
+            let context = format!("a device has at most {SLICES_MAX} slices");
             return Err(Error::new(ErrorKind::Limit, context).hint("delete one first"));
         }
         let at = self.slices.partition_point(|other| other.start_bytes < slice.start_bytes);
@@ -185,8 +185,9 @@ impl CarveMap {
     /// slice.
     fn check(&self, slice: &Slice) -> Result<()> {
         let Slice { name, start_bytes, size_bytes, .. } = slice;
-        let wrong =
-            |what: String| Error::new(ErrorKind::Invalid, format!("the slice {name}: {what}"));
+        let wrong = |what: String| {
+            Error::new(ErrorKind::Invalid, format!("slice {name} is not possible: {what}"))
+        };
         if !is_slice_name(name) {
             return Err(wrong("its name is not valid".to_owned()).hint(format!(
                 "names are up to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.'"
@@ -197,7 +198,9 @@ impl CarveMap {
             return Err(Error::new(ErrorKind::Exists, context).hint("choose another name"));
         }
         if *size_bytes == 0 || start_bytes.checked_add(*size_bytes).is_none() {
-            return Err(wrong(format!("{size_bytes} bytes from {start_bytes} on")));
+            return Err(wrong(format!(
+                "it cannot have {size_bytes} bytes from byte {start_bytes} on"
+            )));
         }
         if *start_bytes < CARVED_FROM_BYTES {
             return Err(wrong(format!("it begins at {start_bytes}, where the map is"))

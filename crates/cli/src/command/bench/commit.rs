@@ -11,6 +11,7 @@ use super::store::{Lines, RunArgs};
 use crate::failure::{Exit, Result};
 use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{RECORDS_MAX, TASKS_MAX, parse_count, parse_seconds};
+use crate::parse::store::parse_durability;
 use crate::show::bar::Bar;
 use crate::show::text::{count, counted};
 
@@ -50,7 +51,7 @@ pub(crate) struct Commit {
     insert: bool,
 
     /// Durability that commits wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "sync")]
+    #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
     durability: Durability,
 
     /// Seconds to measure the device alone after the run; 0: none

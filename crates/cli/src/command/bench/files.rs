@@ -66,7 +66,7 @@ pub(crate) struct Files {
 }
 
 fn parse_profile(name: &str) -> std::result::Result<Profile, String> {
-    Profile::named(name).ok_or_else(|| format!("there are {}", Profile::NAMES.join(", ")))
+    Profile::named(name).ok_or_else(|| format!("choose one of {}", Profile::NAMES.join(", ")))
 }
 
 impl Files {

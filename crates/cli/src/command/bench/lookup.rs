@@ -12,6 +12,7 @@ use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{
     RECORDS_MAX, TASKS_MAX, parse_count, parse_rate, parse_seconds, parse_size,
 };
+use crate::parse::store::parse_durability;
 use crate::show::bar::Bar;
 use crate::show::output::print_report;
 use crate::show::text::{count, counted};
@@ -64,7 +65,7 @@ pub(crate) struct Lookups {
     ceiling: f64,
 
     /// Durability that updates and inserts wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "sync")]
+    #[arg(long, value_name = "WHEN", default_value = "sync", value_parser = parse_durability)]
     durability: Durability,
 
     /// Page size of a new store

@@ -29,7 +29,7 @@ Examples:
   qpair bench peak FILE --interface libaio --depth 64 --batch 16 --json")]
 pub(crate) struct Peak {
     /// A file, a block device or a device specifier
-    #[arg(default_value = "null:size=1TiB")]
+    #[arg(default_value = "null:size=1TiB", long_help = qpair_drivers::help())]
     device: DeviceSpec,
 
     /// Interface and mode: io_uring, io_uring+p, io_uring+k, libaio, posix, io_uring_cmd, with

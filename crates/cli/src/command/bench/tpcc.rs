@@ -11,6 +11,7 @@ use super::store::{Lines, RunArgs, arrivals, table};
 use crate::failure::{Exit, Result};
 use crate::interrupt::Interrupt;
 use crate::parse::number::{TASKS_MAX, parse_count, parse_rate};
+use crate::parse::store::parse_durability;
 use crate::show::bar::Bar;
 use crate::show::text::{count, counted};
 
@@ -50,7 +51,7 @@ pub(crate) struct Tpcc {
     rate: Option<f64>,
 
     /// Durability that commits wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "group")]
+    #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
     durability: Durability,
 
     /// Check the standard's twelve consistency conditions after the run

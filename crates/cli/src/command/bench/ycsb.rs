@@ -9,6 +9,7 @@ use super::store::{Lines, RunArgs, table};
 use crate::failure::{Exit, Result};
 use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{RECORDS_MAX, TASKS_MAX, parse_count};
+use crate::parse::store::parse_durability;
 use crate::show::bar::Bar;
 use crate::show::text::count;
 
@@ -57,7 +58,7 @@ pub(crate) struct Ycsb {
     tasks: Option<usize>,
 
     /// Durability that commits wait for: sync, group or async
-    #[arg(long, value_name = "WHEN", default_value = "group")]
+    #[arg(long, value_name = "WHEN", default_value = "group", value_parser = parse_durability)]
     durability: Durability,
 
     /// Load the store, and run nothing

@@ -60,8 +60,11 @@ impl Create {
         let image_bytes = image.as_ref().map_or(0, |(_, bytes)| *bytes);
         let bytes = self.size.unwrap_or_else(|| image_bytes.next_multiple_of(block));
         if bytes < image_bytes {
-            let message =
-                format!("an image of {} in a slice of {}", size(image_bytes), size(bytes));
+            let message = format!(
+                "an image of {} does not fit a slice of {}",
+                size(image_bytes),
+                size(bytes)
+            );
             return Err(Failure::usage(message));
         }
         let slice = carving.plan(&self.name, self.offset, bytes)?;

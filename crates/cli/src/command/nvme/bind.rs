@@ -107,13 +107,15 @@ pub(super) fn controller_at(root: &Root, address: PciAddress) -> Result<Function
         return Ok(function);
     }
     let class = function.class;
-    Err(Failure::usage(format!("{address} is no NVMe and no SAS controller (class {class:06x})"))
-        .hint("qpair nvme list and qpair scsi list show those that are"))
+    Err(Failure::usage(format!(
+        "{address} is neither an NVMe nor a SAS controller (class {class:06x})"
+    ))
+    .hint("qpair nvme list and qpair scsi list show those that are"))
 }
 
 fn give(file: &Path, owner: u32) -> Result<()> {
     chown(file, Some(owner), None)
-        .map_err(|error| Failure::io(&error, format!("giving {} to its owner", file.display())))
+        .map_err(|error| Failure::io(&error, format!("changing the owner of {}", file.display())))
 }
 
 /// Returns a user's number, given as a number or as a name of /etc/passwd.
@@ -123,7 +125,7 @@ fn parse_user(text: &str) -> Result<u32, String> {
     }
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     user_in(&users, text)
-        .ok_or_else(|| format!("no user {text} in /etc/passwd; give the number: id -u {text}"))
+        .ok_or_else(|| format!("/etc/passwd has no user {text}; give the number: id -u {text}"))
 }
 
 fn user_in(users: &str, name: &str) -> Option<u32> {

@@ -20,7 +20,7 @@ impl Opened {
     pub(super) fn open(&self) -> Result<Arc<Controller>> {
         let text = &*self.controller;
         if text.starts_with("/dev/") {
-            return Err(Failure::usage(format!("{text} is a file of the kernel's driver")).hint(
+            return Err(Failure::usage(format!("{text} belongs to the kernel's driver")).hint(
                 "qpair nvme list shows its address; qpair nvme bind takes it from the kernel",
             ));
         }

@@ -26,7 +26,7 @@ impl SenseData {
                 .hint("write two digits for each byte, as in 72 05 24 00")
         })?;
         let sense = Sense::decode(&bytes).ok_or_else(|| {
-            Failure::usage(format!("\"{text}\" is no sense data"))
+            Failure::usage(format!("\"{text}\" is not sense data"))
                 .hint("sense data begins with 70, 71, 72 or 73 (f0, f1 in the fixed form also)")
         })?;
         say(sense.to_string())?;

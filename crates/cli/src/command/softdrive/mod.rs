@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use qpair_block::keys::quote;
 use qpair_softdev::hba::{DiskOptions, DiskProfile};
 use qpair_softdev::{MediumOptions, SoftHba, SoftHbaOptions, SoftNvme, SoftNvmeOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
@@ -156,7 +157,7 @@ impl SoftDrive {
             return self.serve(1, |_| Ok(SoftHba::new(options.clone())?));
         }
         if self.drives > NVME_DRIVES_MAX {
-            return Err(Failure::usage(format!("--drives {}", self.drives))
+            return Err(Failure::usage(format!("--drives {} is too large", self.drives))
                 .hint(format!("one process serves at most {NVME_DRIVES_MAX} NVMe drives")));
         }
         self.serve(self.drives, |number| Ok(SoftNvme::new(self.options_of(number)?)?))
@@ -170,8 +171,9 @@ impl SoftDrive {
         let interrupt = Interrupt::install()?;
         let (power, plug) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for (signal, name, flag) in [(SIGUSR1, "SIGUSR1", &power), (SIGUSR2, "SIGUSR2", &plug)] {
-            signal_hook::flag::register(signal, flag.clone())
-                .map_err(|error| Failure::io(&error, format_args!("taking over {name}")))?;
+            signal_hook::flag::register(signal, flag.clone()).map_err(|error| {
+                Failure::io(&error, format_args!("installing a handler for {name}"))
+            })?;
         }
         if let Some(cpu) = self.cpu {
             pin(cpu)?;
@@ -222,8 +224,11 @@ impl SoftDrive {
         };
         let count = usize::from(self.drives).max(self.size.len()).max(self.file.len());
         if !self.file.is_empty() && self.file.len() != count {
-            return Err(Failure::usage(format!("{} files for {count} disks", self.file.len()))
-                .hint("give --file once for each disk"));
+            return Err(Failure::usage(format!(
+                "{} files are given for {count} disks",
+                self.file.len()
+            ))
+            .hint("give --file once for each disk"));
         }
         let of = |values: &[u64], number: usize| values.get(number).or(values.first()).copied();
         let disk = |number: usize| {
@@ -289,14 +294,7 @@ impl SoftDrive {
         if self.drives > 1 {
             path.push_str(&format!(".{number}"));
         }
-        let mut quoted = "file:".to_owned();
-        for c in path.chars() {
-            if matches!(c, ',' | '+' | '\\') {
-                quoted.push('\\');
-            }
-            quoted.push(c);
-        }
-        quoted
+        format!("file:{}", quote(&path))
     }
 }
 

@@ -2,12 +2,13 @@
 
 mod diff;
 mod list;
-mod summary;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use qpair_study::{EXPERIMENTS, Effort, Experiment, Lent, Options, StudyReport, run, to_html};
+use qpair_study::{
+    Effort, Experiment, Lent, Options, StudyReport, experiments, run, to_html, to_text,
+};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
@@ -110,8 +111,8 @@ enum What {
 
 fn parse_experiment(name: &str) -> std::result::Result<&'static Experiment, String> {
     qpair_study::find(name).ok_or_else(|| {
-        let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-        format!("known: {}", names.join(", "))
+        let names: Vec<&str> = experiments().map(|experiment| experiment.name).collect();
+        format!("choose one of {}", names.join(", "))
     })
 }
 
@@ -144,7 +145,7 @@ impl Study {
         };
         match self.json {
             true => say(&json)?,
-            false => print(summary::lines(&report).into_iter().chain([told]))?,
+            false => print(to_text(&report).into_iter().chain([told]))?,
         }
         Ok(Exit::Done)
     }
@@ -153,7 +154,7 @@ impl Study {
     fn check_out(&self, json_path: &Path) -> Result<()> {
         if self.out.extension().is_some_and(|ending| ending == "json") {
             return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")
-                .hint("--out study.html"));
+                .hint("write --out study.html"));
         }
         for path in [&self.out as &Path, json_path] {
             check_out_file(path)?;
@@ -161,7 +162,7 @@ impl Study {
                 spec.paths().into_iter().any(|device| same_file(device, path))
             };
             if self.devices.devices.iter().any(is_it) {
-                let what = format!("--out: {} is a device of the study", path.display());
+                let what = format!("--out {} is a device of the study", path.display());
                 return Err(Failure::usage(what));
             }
         }
@@ -178,7 +179,7 @@ impl Study {
 
     fn options(&self) -> Options {
         let experiments = match &self.experiments[..] {
-            [] => EXPERIMENTS.iter().collect(),
+            [] => experiments().collect(),
             chosen => chosen.to_vec(),
         };
         Options {

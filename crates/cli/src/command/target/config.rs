@@ -55,12 +55,14 @@ impl Config {
                     (method, DeValue::Table(_)) => {
                         config.calls.push(reader.call(method, at, value))
                     }
-                    (name, _) => reader.fault(at, format!("{name} is no table: write [[METHOD]]")),
+                    (name, _) => {
+                        reader.fault(at, format!("{name} is not a table: write [[METHOD]]"))
+                    }
                 }
             }
             for call in &config.calls {
                 if !call.params.is_object() {
-                    let what = format!("{} has parameters by name", call.method);
+                    let what = format!("{} takes parameters by name", call.method);
                     reader.faults.push(ConfigFault { line: Some(call.line), what });
                 }
             }
@@ -113,7 +115,7 @@ impl Reader<'_> {
                 "log" => put(&mut settings.log, text.and_then(|text| Levels::parse(text).ok())),
                 _ => {
                     let what = format!(
-                        "[target] has no {name}: folder, rpc, metrics, workers, cpus, poll, buffered and log are what it has"
+                        "[target] has no {name}: it has folder, rpc, metrics, workers, cpus, poll, buffered and log"
                     );
                     self.fault(value.span().start, what);
                     continue;
@@ -157,7 +159,7 @@ impl Reader<'_> {
     }
 
     fn no_value(&mut self, value: &Spanned<DeValue<'_>>, what: &str) -> Value {
-        self.fault(value.span().start, format!("{} is no {what}", &self.text[value.span()]));
+        self.fault(value.span().start, format!("{} is not a {what}", &self.text[value.span()]));
         Value::Null
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct TargetCommand {
     folder: Option<PathBuf>,
 
     /// Disk to serve; may be repeated
-    #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk)]
+    #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk, long_help = format!("Disk to serve; may be repeated. {}", qpair_drivers::help()))]
     disk: Vec<(String, DeviceSpec)>,
 
     /// Accept JSON-RPC calls at this socket, only from the owner of this process
@@ -158,7 +158,7 @@ impl TargetCommand {
             None => Interrupt::install()?,
             Some(_) => {
                 signal_hook::flag::register(SIGHUP, hang_up.clone())
-                    .map_err(|error| Failure::io(&error, "taking over signals"))?;
+                    .map_err(|error| Failure::io(&error, "installing handlers for signals"))?;
                 Interrupt::of(&[SIGINT, SIGTERM])?
             }
         };
@@ -286,7 +286,7 @@ impl TargetCommand {
             Entry::Vacant(entry) => entry.insert((self.open(inner)?, HashSet::new())),
         };
         if !given.insert(name.clone()) {
-            return Err(Failure::usage(format!("{spec} is to be two disks")));
+            return Err(Failure::usage(format!("{spec} is given for two disks")));
         }
         Ok(Arc::new(open_slice(device, name)?))
     }

@@ -138,8 +138,8 @@ impl Top {
         let there = socket.display();
         let (what, hint) = match error.kind() {
             ErrorKind::PermissionDenied => (
-                format!("{name} may not be looked at: {there}: {error}"),
-                "its owner may, and root",
+                format!("permission to ask {name} at {there} was denied: {error}"),
+                "its owner and root may ask",
             ),
             ErrorKind::ConnectionRefused => (
                 format!(
@@ -162,23 +162,26 @@ impl Top {
 
 fn parse(line: &str, socket: &Path) -> Result<Value> {
     serde_json::from_str(line).map_err(|error| {
-        Failure::new(Exit::Failed, format!("{} told something else: {error}", socket.display()))
+        Failure::new(Exit::Failed, format!("{} does not answer in JSON: {error}", socket.display()))
     })
 }
 
 fn ask(socket: &Path) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(target::PATIENCE))?;
+    stream.set_read_timeout(Some(target::TIMEOUT))?;
     let mut line = String::new();
     stream.read_to_string(&mut line)?;
     Ok(line)
 }
 
 fn parse_interval(text: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 =
-        text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| "not a number".to_owned())?;
+    let seconds: f64 = text
+        .strip_suffix('s')
+        .unwrap_or(text)
+        .parse()
+        .map_err(|_| "the interval must be a number of seconds".to_owned())?;
     if !(0.01..=86_400.0).contains(&seconds) {
-        return Err("it is from 0.01 to 86400 seconds".to_owned());
+        return Err("the interval must be from 0.01 to 86400 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::{Exit, Failure, Result};
 use crate::show::text::{count, size};
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 const INCIDENTS: [(&str, &str); 2] =
     [("resets", "resets of the device"), ("timeouts", "requests that it did not answer in time")];
 
@@ -25,11 +25,12 @@ pub(super) struct Look {
 /// Queries the target. Returns the text as received, and the values in it.
 pub(super) fn ask(address: &MetricsAddress) -> Result<(String, Look)> {
     let answer = fetch(address).map_err(|error| {
-        Failure::io(&error, address).hint("start the target with --metrics, and name the same here")
+        Failure::io(&error, address)
+            .hint("start the target with --metrics, and give the same address here")
     })?;
     let body = answer.split_once("\r\n\r\n").filter(|_| answer.starts_with("HTTP/1.1 200"));
     let Some((_, body)) = body else {
-        return Err(Failure::new(Exit::Failed, format!("{address}: no metrics are told there")));
+        return Err(Failure::new(Exit::Failed, format!("{address} answers, but not with metrics")));
     };
     let mut values: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
     for line in body.lines().filter(|line| !line.starts_with('#')) {
@@ -51,12 +52,12 @@ fn fetch(address: &MetricsAddress) -> std::io::Result<String> {
     match address {
         MetricsAddress::Path(path) => {
             let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             exchange(stream)
         }
         MetricsAddress::Tcp(address) => {
-            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            let stream = TcpStream::connect_timeout(address, TIMEOUT)?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             exchange(stream)
         }
     }

@@ -103,7 +103,7 @@ pub(super) fn copy_pages(
 fn submit(channel: &mut dyn IoChannel, request: Request) -> Result<()> {
     channel
         .submit(request)
-        .map_err(|_| Error::new(ErrorKind::Io, "a channel with room takes no more requests"))
+        .map_err(|_| Error::new(ErrorKind::Io, "a channel with room refused a request"))
 }
 
 pub(super) struct PageWriter {
@@ -121,10 +121,9 @@ impl PageWriter {
     }
 
     pub(super) fn write(&mut self, page_id: u64, page: &[u8]) -> Result<()> {
-        let mut buffer = self
-            .arena
-            .lease()
-            .ok_or_else(|| Error::new(ErrorKind::NoMemory, "no memory to write a page"))?;
+        let mut buffer = self.arena.lease().ok_or_else(|| {
+            Error::new(ErrorKind::NoMemory, "the arena has no free buffer to write a page from")
+        })?;
         buffer.copy_from(0, page);
         let offset_bytes = page_id * self.page_size as u64;
         self.run(Request::write(offset_bytes, page.len() as u32, buffer, 0))

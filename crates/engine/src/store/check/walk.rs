@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
         if let Some(error) = inner.image_fault.get() {
             self.fault(error.context().to_owned());
         }
-        self.look_at_twins()?;
+        self.check_second_copies()?;
         self.claim_own();
         let total = used.saturating_sub(self.claimed_pages);
         if let Some(root) = self.root_of(0) {
@@ -216,7 +216,7 @@ impl<'a> Walk<'a> {
     /// Notes that a page is part of something; returns a description of the fault if it cannot be.
     fn claim(&mut self, page_id: u64) -> Result<(), String> {
         if page_id >= self.pages {
-            return Err(format!("page {page_id} of a store of {} pages", self.pages));
+            return Err(format!("page {page_id}, which is past the store's {} pages", self.pages));
         }
         let (word, bit) = ((page_id / 64) as usize, 1 << (page_id % 64));
         if self.claimed[word] & bit != 0 {
@@ -376,7 +376,7 @@ impl<'a> Walk<'a> {
             true => Ok(page_id),
             false => self.claim(page_id).map(|()| page_id),
         };
-        match next.ok_or_else(|| "a page past the end".to_owned()).and_then(claim) {
+        match next.ok_or_else(|| "a page that is past the end".to_owned()).and_then(claim) {
             Ok(place) => self.roots.push_back(Job { table, place, role: Role::List(descriptor) }),
             Err(what) => {
                 let what = format!("refers for the list of a large value's runs to {what}");

@@ -214,7 +214,7 @@ impl Logs {
                     let Some(log) = asked.pop_front() else {
                         return Err(Error::new(
                             ErrorKind::Corrupt,
-                            "reading the log cannot go on, and no read is in flight",
+                            "reading the log cannot continue: no read is in flight",
                         ));
                     };
                     match ahead[log].done().await? {

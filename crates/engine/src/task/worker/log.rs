@@ -344,7 +344,10 @@ impl Worker {
             let waker = context.waker();
             super::current(|worker| worker.poll_durable(timestamp, &mut ticket, waker))
                 .unwrap_or_else(|| {
-                    Poll::Ready(Err(Error::new(ErrorKind::Invalid, "not on a worker")))
+                    Poll::Ready(Err(Error::new(
+                        ErrorKind::Invalid,
+                        "the call was not made on a worker",
+                    )))
                 })
         })
         .await

@@ -53,7 +53,7 @@ impl Worker {
         if page_id >= capacity {
             return Loading::Failed(Error::new(
                 ErrorKind::Corrupt,
-                format!("a reference to page {page_id} of a store of {capacity} pages"),
+                format!("a reference names page {page_id}, but the store has {capacity} pages"),
             ));
         }
         let Some(frame) = self.take_frame() else { return Loading::NoFrame };

@@ -1,5 +1,5 @@
-//! The loop of a worker: turns in which tasks run, requests go out and completions come in, and sleep
-//! between them.
+//! The loop of a worker: turns in which tasks run, requests go out and completions come in, and
+//! sleep between them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};

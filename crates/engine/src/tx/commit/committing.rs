@@ -18,7 +18,8 @@ pub(crate) struct Committing {
 impl Committing {
     /// Begins the commit of a transaction that has writes.
     pub(crate) fn new(core: TxState) -> Result<Self> {
-        Ok(Self { progress: Some(Progress::new(core)?), is_rest: false })
+        core.tx.incarnation.begin_change()?;
+        Ok(Self { progress: Some(Progress::new(core)), is_rest: false })
     }
 
     fn progress(&mut self) -> Result<&mut Progress> {

@@ -96,11 +96,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Begins the commit of a transaction that has writes.
-    pub(super) fn new(mut core: TxState) -> Result<Self> {
-        core.tx.incarnation.begin_change()?;
+    /// Inlined, so that the state is built where it stays.
+    #[inline(always)]
+    pub(super) fn new(mut core: TxState) -> Self {
         core.info.committing.store(1, Ordering::Relaxed);
-        Ok(Self {
+        Self {
             begun: Instant::now(),
             cursor_hints: {
                 let mut cursor_hints = std::mem::take(&mut core.cursor_hints);
@@ -123,7 +123,7 @@ impl Progress {
             inside: None,
             validated: None,
             timestamping: None,
-        })
+        }
     }
 
     /// Whether the timestamp is taken, and the commit has not ended.

@@ -51,7 +51,7 @@ pub(super) fn append(
         Ok(timestamp)
     })
     .unwrap_or_else(|| match core.shared().wal.options.enabled {
-        true => Err(Error::new(ErrorKind::Invalid, "a commit outside of the workers")),
+        true => Err(Error::new(ErrorKind::Invalid, "a commit can only run on a worker")),
         false => Ok(0),
     })
 }

@@ -67,8 +67,8 @@ fn half_requests_keep_nobody_out() {
 #[test]
 fn half_requests_end_and_have_little_memory() {
     let rig = Rig::start(&ram());
-    let patience = Duration::from_millis(20);
-    let limits = RpcLimits { patience, unfinished_bytes_max: 70 << 10, ..RpcLimits::default() };
+    let timeout = Duration::from_millis(20);
+    let limits = RpcLimits { timeout, unfinished_bytes_max: 70 << 10, ..RpcLimits::default() };
     let path = rig.folder.path().join("late.sock");
     let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
     let mut late = half(&server);
@@ -76,8 +76,8 @@ fn half_requests_end_and_have_little_memory() {
     late.read_to_string(&mut said).unwrap();
     assert!(said.contains("not finished"), "{said}");
     assert_eq!(server.counters().timed_out.load(Ordering::Relaxed), 1);
-    // Even without a time-out, the oldest client is disconnected when there are too many bytes.
-    let limits = RpcLimits { patience: Duration::from_secs(3600), ..limits };
+    // With all the time there is, the oldest goes when there are too many bytes.
+    let limits = RpcLimits { timeout: Duration::from_secs(3600), ..limits };
     let path = rig.folder.path().join("long.sock");
     let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
     let mut all: Vec<UnixStream> = (0..5).map(|_| half(&server)).collect();

@@ -167,14 +167,14 @@ fn happen(bench: &Bench, event: Event) {
     let count = |kind| bench.state().met.add(kind, 1);
     match event {
         Event::Fault(kind, fault, times) => set_fault(bench, Some((kind, fault, times))),
-        Event::PowerLoss(untold) => {
+        Event::PowerLoss(lost_replies) => {
             count(Kind::PowerLoss);
             bench.note_loss();
             let seed = bench.state().trouble.rng.u64(..);
             bench.card.power_cut(seed);
-            if untold > 0 {
-                count(Kind::UntoldPowerLoss);
-                set_fault(bench, Some((Kind::LostReply, Fault::LoseReply, untold)));
+            if lost_replies > 0 {
+                count(Kind::PowerLossWithLostReply);
+                set_fault(bench, Some((Kind::LostReply, Fault::LoseReply, lost_replies)));
             }
         }
         Event::IgnoreTasks(ignore) => {

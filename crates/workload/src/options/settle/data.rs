@@ -30,7 +30,7 @@ pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Ve
         VerifyMethod::Pattern => {
             reader.with("verify_pattern", value::pattern)?.ok_or_else(|| {
                 reader
-                    .contradiction("verify", "verify=pattern without a pattern")
+                    .contradiction("verify", "verify=pattern needs a pattern")
                     .hint("give verify_pattern=0xa5, for example")
             })?
         }

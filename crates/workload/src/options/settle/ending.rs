@@ -30,7 +30,7 @@ pub(super) fn check_waits(sections: &[Section]) -> Result<()> {
         let name = given.value.as_deref().unwrap_or_default();
         if !sections[..at].iter().any(|before| before.name == name) {
             let what = format!(
-                "{}job {}: wait_for={name}: no job before it has this name",
+                "{}job {}: wait_for={name} names a job that does not come before it",
                 given.place, section.name
             );
             return Err(Error::new(ErrorKind::Invalid, what));
@@ -108,6 +108,8 @@ fn errno(name: &str) -> Read<i32> {
     }
     match name.parse::<i32>() {
         Ok(number @ 1..4096) => Ok(number),
-        _ => Err(format!("has \"{name}\", which is no error's number or name (ENOSPC, EIO)")),
+        _ => Err(format!(
+            "has \"{name}\", which is not the number or name of an error (ENOSPC, EIO)"
+        )),
     }
 }

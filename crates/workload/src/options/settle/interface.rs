@@ -207,14 +207,16 @@ fn unknown(reader: &Reader<'_>, name: &str) -> Error {
         let error =
             Error::new(ErrorKind::Invalid, format!("{head}: fio's engine {name} is not supported"));
         return match name {
-            "posixaio" => error.hint("its way, a pool of threads, is --ioengine=posix"),
+            "posixaio" => {
+                error.hint("--ioengine=posix works in the same way, by a pool of threads")
+            }
             "vsync" => error.hint("pvsync makes one vectored call for each request"),
-            _ => error.hint(format!("supported: {}", KNOWN.join(", "))),
+            _ => error.hint(format!("the engines are {}", KNOWN.join(", "))),
         };
     }
-    let error = Error::new(ErrorKind::Invalid, format!("{head}: nobody knows this engine"));
+    let error = Error::new(ErrorKind::Invalid, format!("{head}: the engine is not known"));
     match nearest(name, KNOWN.iter().copied()) {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None => error.hint(format!("supported: {}", KNOWN.join(", "))),
+        None => error.hint(format!("the engines are {}", KNOWN.join(", "))),
     }
 }

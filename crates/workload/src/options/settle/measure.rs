@@ -51,7 +51,7 @@ pub(super) fn percentiles(reader: &Reader<'_>) -> Result<Vec<f64>> {
     let list = reader.with("percentile_list", |text| {
         let mut list = value::float_list(text)?;
         if list.len() > 20 || list.iter().any(|p| *p <= 0.0 || *p > 100.0) {
-            return Err("is no list of at most 20 numbers over 0, up to 100".to_owned());
+            return Err("must be a list of at most 20 numbers over 0, up to 100".to_owned());
         }
         list.sort_by(f64::total_cmp);
         list.dedup();
@@ -65,9 +65,7 @@ pub(super) fn sample(reader: &Reader<'_>) -> Result<Option<Duration>> {
     for name in ["log_avg_msec", "bwavgtime", "iopsavgtime"] {
         let Some(time) = reader.time(name, TimeUnit::Milliseconds)? else { continue };
         if time < Duration::from_millis(1) {
-            let what = format!(
-                "{name}: a log of every request is not supported; samples are 1 ms or longer"
-            );
+            let what = format!("{name} cannot log every request: samples are 1 ms or longer");
             return Err(reader.contradiction(name, what));
         }
         shortest = Some(shortest.map_or(time, |shortest| shortest.min(time)));

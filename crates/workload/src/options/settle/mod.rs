@@ -70,7 +70,7 @@ pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
         for clone in 0..clones {
             let number = plan.jobs.len() as u32;
             if number >= JOBS_MAX {
-                let what = format!("{}more than {JOBS_MAX} jobs", section.place);
+                let what = format!("{}there are more than {JOBS_MAX} jobs", section.place);
                 return Err(Error::new(ErrorKind::Invalid, what));
             }
             let reader = match reader.take() {
@@ -137,7 +137,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     let times = pace::times(reader, seed)?;
     let (cpus, cpu_policy) = measure::cpus(reader)?;
     let Some(first) = place.targets.first() else {
-        return Err(reader.contradiction("filename", "no file"));
+        return Err(reader.contradiction("filename", "no file is given"));
     };
     let mut job = Job::new(name, first.spec.clone(), way.mode);
     job.description = reader.text("description").map(str::to_owned);
@@ -321,7 +321,7 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
         && job.runtime.is_none()
     {
         return Err(reader
-            .contradiction("mode", "mode=msg without a runtime")
+            .contradiction("mode", "mode=msg needs a runtime")
             .hint("give runtime=10, for example"));
     }
     Ok(())
@@ -331,7 +331,7 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
 /// power of two, they begin at multiples of it, and they are not split.
 fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     if job.vector_len > 0 || job.mode.segments > 0 {
-        let what = "an atomic write is in one piece, but the job hands over vectors";
+        let what = "an atomic write is in one piece, but the job submits vectors";
         return Err(reader.contradiction("atomic", what).hint("leave the vectors out"));
     }
     if job.replay.is_some() {

@@ -123,7 +123,7 @@ pub(super) fn latency_target(reader: &Reader<'_>) -> Result<Option<LatencyGoal>>
     }
     let window = reader.time("latency_window", TimeUnit::Microseconds)?.unwrap_or_default();
     if window.is_zero() {
-        let what = "latency_target without latency_window";
+        let what = "latency_target needs latency_window";
         return Err(reader
             .contradiction("latency_target", what)
             .hint("give latency_window=1s, for example: how long each depth is tried"));
@@ -169,7 +169,7 @@ pub(super) fn times(reader: &Reader<'_>, seed: u64) -> Result<Times> {
     let runtime = reader.time("runtime", TimeUnit::Seconds)?.filter(|time| !time.is_zero());
     let time_based = reader.is_set("time_based")?;
     if time_based && runtime.is_none() {
-        let what = "time_based without a runtime would never end";
+        let what = "time_based needs a runtime: the job would never end";
         return Err(reader.contradiction("time_based", what).hint("give runtime=30, for example"));
     }
     let delay = reader.with("startdelay", |text| {

@@ -36,12 +36,11 @@ pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
         let shares = reader.each("percentage_random", |text| match text {
             "0" => Ok(false),
             "100" => Ok(true),
-            _ => Err("is neither 0 nor 100; a mix of both is not supported".to_owned()),
+            _ => Err("must be 0 or 100; a mix of both is not supported".to_owned()),
         })?;
         let shares = shares.map(|random| random.unwrap_or(true));
         if shares != [shares[0]; 3] {
-            let what =
-                "percentage_random: one order for reads and another for writes is not supported";
+            let what = "percentage_random cannot differ between reads and writes";
             return Err(reader.contradiction("percentage_random", what));
         }
         if !shares[0] {
@@ -127,7 +126,7 @@ fn steps(reader: &Reader<'_>, order: Order, modifier: &str) -> Result<Steps> {
         steps.random_every = count
             .and_then(|count| u32::try_from(count).ok())
             .filter(|count| *count > 0)
-            .ok_or_else(|| wrong("the number of requests for each random place is no number"))?;
+            .ok_or_else(|| wrong("the number of requests for each random place is not a number"))?;
         steps.repeat = reader.word("rw_sequencer")? == Some("identical");
     }
     Ok(steps)
@@ -140,7 +139,7 @@ fn stride(reader: &Reader<'_>) -> Result<Option<Stride>> {
     }
     let move_bytes = reader.bytes("zonesize")?.unwrap_or(0);
     if move_bytes == 0 {
-        let what = "zonemode=strided without zonesize";
+        let what = "zonemode=strided needs zonesize";
         return Err(reader.contradiction("zonemode", what).hint("give zonesize=256m, for example"));
     }
     let part_bytes = reader.bytes("zonerange")?.filter(|bytes| *bytes > 0).unwrap_or(move_bytes);
@@ -153,7 +152,7 @@ fn align(reader: &Reader<'_>) -> Result<u32> {
     let align = reader.each("blockalign", |text| checked(reader.size(text)?))?;
     let [read, write, trim] = align.map(|bytes| bytes.unwrap_or(0));
     if (read, read) != (write, trim) {
-        let what = "blockalign: one alignment for reads and another for writes is not supported";
+        let what = "blockalign cannot differ between reads and writes";
         return Err(reader.contradiction("blockalign", what));
     }
     Ok(read)
@@ -209,7 +208,7 @@ fn block_sizes(reader: &Reader<'_>) -> Result<[BlockSizes; 3]> {
 
 fn checked(bytes: u64) -> Read<u32> {
     match bytes {
-        0 => Err("is a block of nothing".to_owned()),
+        0 => Err("is a block of 0 bytes".to_owned()),
         1..=BLOCK_BYTES_MAX => Ok(bytes as u32),
         _ => Err("is over 1g, the largest block".to_owned()),
     }
@@ -248,7 +247,9 @@ fn distribution(text: &str, size: &dyn Fn(&str) -> Read<u64>) -> Read<Distributi
             }
             deviation_percent => Ok(Distribution::Normal { deviation_percent }),
         },
-        _ => Err("is not known; known: random, zipf, pareto, normal, zoned, zoned_abs".to_owned()),
+        _ => {
+            Err("is not known: choose random, zipf, pareto, normal, zoned or zoned_abs".to_owned())
+        }
     }
 }
 
@@ -260,7 +261,7 @@ fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<
     }
     let percent = |text: &str| match text.trim().trim_end_matches('%').parse::<u8>() {
         Ok(percent @ 0..=100) => Ok(percent),
-        _ => Err(format!("has \"{text}\", which is no percentage")),
+        _ => Err(format!("has \"{text}\", which is not a percentage")),
     };
     let mut zones = Vec::new();
     let mut blank = Vec::new();

@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         match words.iter().find(|word| **word == value) {
             Some(word) => Ok(Some(word)),
             None => {
-                let what = format!("is not supported; known: {}", words.join(", "));
+                let what = format!("is not supported: choose one of {}", words.join(", "));
                 Err(self.wrong(given, &what))
             }
         }
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         let error = Error::new(ErrorKind::Invalid, what);
         match option.takes {
             Takes::Word(_) | Takes::Flag | Takes::Yes => error,
-            _ => error.hint(format!("for example {}={}", option.name, option.example)),
+            _ => error.hint(format!("write for example {}={}", option.name, option.example)),
         }
     }
 

@@ -79,7 +79,9 @@ fn skip(reader: &Reader<'_>, log: &mut Iolog) -> Result<()> {
                 "write" => Ok(Action::Write),
                 "trim" => Ok(Action::Trim),
                 "sync" | "flush" => Ok(Action::Flush),
-                other => Err(format!("has \"{other}\", which is none of read, write, trim, sync")),
+                other => {
+                    Err(format!("has \"{other}\", which is not one of read, write, trim and sync"))
+                }
             })
             .collect::<Read<Vec<_>>>()
     })?;
@@ -91,7 +93,10 @@ fn skip(reader: &Reader<'_>, log: &mut Iolog) -> Result<()> {
 /// Returns the path of this machine's device with a number such as `8:16`.
 fn device_of(number: &str) -> Result<String> {
     let link = std::fs::read_link(Path::new("/sys/dev/block").join(number)).map_err(|cause| {
-        Error::os(cause, format!("the trace is of device {number}, which this machine has not"))
+        Error::os(
+            cause,
+            format!("the trace is of device {number}, which this machine does not have"),
+        )
     })?;
     let name = link.file_name().map(|name| format!("/dev/{}", name.to_string_lossy()));
     name.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("device {number} has no name")))
@@ -182,7 +187,7 @@ pub(super) fn written(reader: &Reader<'_>, targets: &[Target]) -> Result<Option<
         reader.note("write_iolog beside read_iolog: the replayed requests are written anew");
     }
     if reader.number("numjobs", 1, u32::MAX)?.unwrap_or(1) > 1 {
-        let what = "write_iolog with numjobs over 1: the clones would write to one log";
+        let what = "write_iolog needs numjobs=1: the clones would write to one log";
         return Err(reader.contradiction("write_iolog", what).hint("write a section for each job"));
     }
     if targets.iter().any(|target| target.spec.paths().contains(&path.as_path())) {

@@ -55,7 +55,7 @@ fn criterion(text: &str) -> Read<(SteadyOf, Steadiness, f64, bool)> {
         "iops_slope" => (SteadyOf::Iops, Steadiness::Slope),
         "bw" => (SteadyOf::Bandwidth, Steadiness::Deviation),
         "bw_slope" => (SteadyOf::Bandwidth, Steadiness::Slope),
-        _ => return Err("is not known; known: iops, iops_slope, bw, bw_slope".to_owned()),
+        _ => return Err("is not known: choose iops, iops_slope, bw or bw_slope".to_owned()),
     };
     let limit = limit.trim();
     let (number, percent) = match limit.strip_suffix('%') {

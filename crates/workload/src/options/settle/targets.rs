@@ -79,7 +79,7 @@ pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) 
         {
             if make_bytes.is_none() && is_missing(path) {
                 let what = format!(
-                    "{} is not there, and size does not say how large to make it",
+                    "{} does not exist, and size does not say how large to make it",
                     path.display()
                 );
                 return Err(reader
@@ -88,7 +88,10 @@ pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) 
             }
             target.create_bytes = make_bytes.filter(|bytes| *bytes > 0);
             if overwrite && is_missing(path) {
-                let what = format!("overwrite=1, but {} is not there", path.display());
+                let what = format!(
+                    "overwrite=1 needs a file to overwrite, but {} does not exist",
+                    path.display()
+                );
                 return Err(reader
                     .contradiction("overwrite", what)
                     .hint("write it once with rw=write, in a job before or by another run"));
@@ -160,10 +163,10 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
         }
         let names = parts(text);
         if names.iter().any(|name| name == "-") {
-            return Err(reader.wrong(given, "standard input and output are no devices"));
+            return Err(reader.wrong(given, "standard input and output are not devices"));
         }
         if names.iter().any(|name| name.contains('\0')) || names.len() > FILES_MAX as usize {
-            return Err(reader.wrong(given, "is no list of files"));
+            return Err(reader.wrong(given, "is not a list of files"));
         }
         if names.is_empty() {
             return Err(reader.wrong(given, "names no file"));
@@ -173,7 +176,7 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
     let count = reader.number("nrfiles", 1, FILES_MAX)?.unwrap_or(1);
     let format = reader.text("filename_format").unwrap_or("$jobname.$jobnum.$filenum");
     if format.contains("$clientuid") {
-        let what = "filename_format: $clientuid is not supported: there are no clients";
+        let what = "filename_format cannot have $clientuid: there are no clients";
         return Err(reader.contradiction("filename_format", what));
     }
     // A job's name may be any text; a slash in it must not create folders.
@@ -193,7 +196,8 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
 }
 
 pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
-    if !KINDS.iter().any(|kind| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':'))) {
+    let is_kind = |word| text.strip_prefix(word).is_some_and(|rest| rest.starts_with(':'));
+    if !KINDS.iter().any(|kind| is_kind(kind.word)) {
         return Ok(None);
     }
     DeviceSpec::parse(text).map(Some).map_err(|error| error.to_string())

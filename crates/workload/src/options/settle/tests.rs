@@ -145,7 +145,7 @@ fn steady_states_have_fios_words() {
     // As in fio: a duration alone implies a criterion, and a criterion alone has no effect.
     assert_eq!(self::job("steadystate_duration=5").steady.unwrap().name(), "iops_slope");
     fails("steadystate=iops:1%", &["steadystate has no effect here", "--steadystate_duration"]);
-    fails("ss=lat:1% ss_dur=5", &["is not known; known: iops, iops_slope, bw, bw_slope"]);
+    fails("ss=lat:1% ss_dur=5", &["is not known: choose iops, iops_slope, bw or bw_slope"]);
     fails("ss=iops ss_dur=5", &["has no limit"]);
     fails("ss=iops:0% ss_dur=5", &["not above 0"]);
     fails("ss_dur=1", &["room for 1 values", "2 to"]);
@@ -196,14 +196,14 @@ fn engines_become_modes() {
 fn impossible_engines_are_refused() {
     fails("ioengine=posixaio", &["fio's engine posixaio is not supported", "--ioengine=posix"]);
     fails("ioengine=mmap", &["fio's engine mmap is not supported"]);
-    fails("ioengine=libaoi", &["nobody knows", "did you mean libaio"]);
+    fails("ioengine=libaoi", &["the engine is not known", "did you mean libaio"]);
     fails("ioengine=libaio hipri", &["hipri has no effect here", "io_uring"]);
     fails("ioengine=pvsync2 hipri", &["hipri is not supported with ioengine=pvsync2"]);
     fails("ioengine=io_uring hipri", &["IOPOLL", "direct=1"]);
     fails("interface=io_uring+p", &["IOPOLL", "direct=1"]);
     fails("interface=io_uring+k:task_run=defer", &["cannot be combined"]);
     fails("interface=io_uring fixedbufs", &["fixedbufs has no effect here"]);
-    fails("interface=zvol", &["no interface is called"]);
+    fails("interface=zvol", &["there is no interface"]);
     fails(
         "ioengine=io_uring sqthread_poll_cpu=1",
         &["sqthread_poll_cpu has no effect", "--sqthread_poll"],
@@ -340,7 +340,7 @@ fn verification_is_settled() {
     assert!(only.only && !only.after && only.pattern == [0xa5]);
     assert!(job("rw=write verify=0").verify.is_none());
     fails("rw=write verify=crc7", &["verify=crc7", "is not supported", "crc32c"]);
-    fails("rw=write verify=pattern", &["without a pattern"]);
+    fails("rw=write verify=pattern", &["needs a pattern"]);
     fails("rw=write verify=crc32c verify_pattern=1", &["verify_pattern has no effect"]);
     fails("rw=write verify=crc32c verify_interval=3000", &["does not divide"]);
     fails("rw=read verify=crc32c verify_only", &["only reads"]);
@@ -407,7 +407,7 @@ fn forms_are_s4s() {
         Form::Messages { interval: Duration::from_micros(20) }
     );
     fails("mininterval=20", &["mininterval has no effect", "--mode=msg"]);
-    fails("mode=msg", &["without a runtime"]);
+    fails("mode=msg", &["needs a runtime"]);
 }
 
 #[test]
@@ -419,15 +419,15 @@ fn contradictions_are_refused() {
     fails("rw=read:100 direct=1", &["step", "512"]);
     fails("rw=read:8k rw_sequencer=identical", &["rw_sequencer has no effect", "--rw=randread:N"]);
     fails("rw=read blockalign=8k", &["blockalign has no effect"]);
-    fails("rw=randrw blockalign=8k,4k", &["another for writes"]);
-    fails("zonemode=strided", &["without zonesize"]);
+    fails("rw=randrw blockalign=8k,4k", &["between reads and writes"]);
+    fails("zonemode=strided", &["needs zonesize"]);
     fails("zonemode=strided zonesize=6k", &["not whole requests"]);
     fails("zonemode=zbd", &["zonemode=zbd", "strided"]);
     fails("zonesize=1m", &["zonesize has no effect", "--zonemode=strided"]);
     fails("flow=2 mode=msg runtime=1", &["exclude mode=msg"]);
-    fails("latency_target=20us", &["without latency_window"]);
+    fails("latency_target=20us", &["needs latency_window"]);
     fails("latency_run=1", &["latency_run has no effect", "--latency_target"]);
-    fails("wait_for=b", &["no job before it"]);
+    fails("wait_for=b", &["does not come before it"]);
     fails("ignore_error=EIO", &["ignore_error has no effect", "--continue_on_error"]);
     fails("continue_on_error=all ignore_error=EWHAT", &["EWHAT"]);
     fails("rate_min=1m rate_iops_min=5", &["exclude each other"]);
@@ -435,28 +435,28 @@ fn contradictions_are_refused() {
     fails("direct=1 bs=1000", &["multiples of 512"]);
     fails("direct=1 offset=100", &["multiple of 512"]);
     fails("size=4k bs=8k", &["do not fit"]);
-    fails("time_based", &["time_based without a runtime"]);
+    fails("time_based", &["time_based needs a runtime"]);
     fails("rate=1m rate_iops=5", &["exclude each other"]);
-    fails("rw=randread percentage_random=50", &["neither 0 nor 100"]);
+    fails("rw=randread percentage_random=50", &["must be 0 or 100"]);
     fails("rw=randread random_distribution=zoned:50/50:30/10", &["add up to 80"]);
     fails("rw=randread random_distribution=zoned:50/60:50/50", &["add up to 110"]);
     fails("rw=randread random_distribution=zoned_abs:100/", &["without a length"]);
     fails("rw=randread random_distribution=zipf:1", &["not 1"]);
     fails("iodepth=0", &["below 1"]);
-    fails("iodepth=x", &["iodepth=x", "is no number", "for example iodepth=32"]);
+    fails("iodepth=x", &["iodepth=x", "is not a number", "for example iodepth=32"]);
     fails("iodepth_low=4", &["fio's option iodepth_low is not supported"]);
     fails("numjobs=5000", &["is over 4096"]);
     fails("offset=10% offset_increment=4k", &["not both"]);
     fails("offset_increment=60% numjobs=3", &["120 %"]);
-    fails("overwrite=1 filename=no/such/file rw=write size=1m", &["is not there", "rw=write"]);
-    fails("filename=no/such/file", &["is not there", "size"]);
+    fails("overwrite=1 filename=no/such/file rw=write size=1m", &["does not exist", "rw=write"]);
+    fails("filename=no/such/file", &["does not exist", "size"]);
     fails("filename=-", &["standard input"]);
     fails("filename=ram:sise=1m", &["sise"]);
     fails("per_job_logs=0", &["per_job_logs"]);
     fails("log_avg_msec=0", &["every request"]);
     fails("iomem_align=1m", &["iomem_align"]);
     fails("fallocate=keep", &["fallocate=keep", "native"]);
-    fails("thread=2", &["neither 0 nor 1"]);
+    fails("thread=2", &["must be 0 or 1"]);
 }
 
 #[test]

@@ -269,7 +269,10 @@ impl<'a> Thread<'a> {
                 return Error::os(cause, format!("mapping {} buffers of {block} bytes", job.depth))
                     .hint("choose a smaller bs or iodepth");
             }
-            let what = format!("mem=mmaphuge: {} buffers of {block} bytes: {cause}", job.depth);
+            let what = format!(
+                "mapping {} buffers of {block} bytes in huge pages (mem=mmaphuge): {cause}",
+                job.depth
+            );
             Error::new(ErrorKind::Limit, what)
                 .hint("/proc/meminfo has HugePages_Free; choose a smaller bs or iodepth")
         };
@@ -281,7 +284,7 @@ impl<'a> Thread<'a> {
         let mut slots: Vec<Slot> = (0..job.depth).map(|_| Slot::default()).collect();
         for slot in &mut slots {
             slot.buffer = Some(arena.lease().ok_or_else(|| {
-                Error::new(ErrorKind::Limit, "fewer buffers than requests in flight")
+                Error::new(ErrorKind::Limit, "there are fewer buffers than requests in flight")
             })?);
         }
         let fill = Fill::new(&job.content, random.random());
@@ -546,7 +549,7 @@ impl<'a> Thread<'a> {
         if self.completions.is_empty() {
             let want = if barrier { u32::MAX } else { self.job.batch_complete_min.max(1) };
             match later {
-                None => self.wait(want.min(self.in_flight), self.patience()),
+                None => self.wait(want.min(self.in_flight), self.wait_limit()),
                 Some(due_ns) => {
                     let left_ns = due_ns.saturating_sub(self.common.now_ns());
                     if left_ns > SLEEP_SLACK_NS {

@@ -12,9 +12,9 @@ impl Thread<'_> {
         self.desk.is_some_and(|desk| desk.asked() != self.answered)
     }
 
-    /// Returns the longest wait for a completion; `None` (no limit) if no watcher may ask for the
-    /// state.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    /// Returns the longest wait for a completion; `None`, without limit, if no watcher may ask for
+    /// the state.
+    pub(super) fn wait_limit(&self) -> Option<Duration> {
         self.desk.map(|_| LOOK)
     }
 

@@ -124,7 +124,7 @@ impl Thread<'_> {
                 {
                     self.read_back(target, offset_bytes, len_bytes);
                 }
-                self.wait(1, self.patience());
+                self.wait(1, self.wait_limit());
                 self.answer_verifying();
                 self.pending.clear();
                 let now = self.common.now_ns();

@@ -196,10 +196,14 @@ impl Io {
         if let Some(name) =
             only.iter().find(|name| !sections.iter().any(|section| section.name == **name))
         {
-            return Err(Failure::usage(format!("--section={name}: there is no job of this name")));
+            return Err(Failure::usage(format!(
+                "--section={name} names a job that does not exist"
+            )));
         }
         if sections.is_empty() {
-            return Err(Failure::usage("no job").hint("give --filename=DEVICE, or a job file"));
+            return Err(
+                Failure::usage("no job is given").hint("give --filename=DEVICE, or a job file")
+            );
         }
         Ok(sections)
     }

@@ -15,7 +15,7 @@ pub(super) fn refuse(jobs: &[Job]) -> Result<()> {
             // If the file cannot be read, the job opens it and reports the error.
             if holds_store(path).unwrap_or(false) {
                 let what = format!(
-                    "job {} writes to {}: a qpair store is there",
+                    "job {} writes to {}, which holds a qpair store",
                     job.name,
                     path.display()
                 );

@@ -149,7 +149,7 @@ pub(super) fn explain(name: &str) -> Result<Exit> {
             }
         }
         None => {
-            return Err(Failure::usage(format!("no option is called {name}"))
+            return Err(Failure::usage(format!("there is no option {name}"))
                 .hint("--cmdhelp=all lists them"));
         }
     }

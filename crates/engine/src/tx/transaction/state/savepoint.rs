@@ -57,7 +57,7 @@ impl TxState {
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "the transaction has no such savepoint, or has dropped it",
+                "the transaction does not have this savepoint, or has dropped it",
             ));
         }
         // Earlier writes refer only to large values that were written before the savepoint.
