@@ -13,7 +13,7 @@ use crate::{Options, Pass};
 /// The size of a block of the rig's arenas in bytes; the longest ordinary request of the suite.
 pub(crate) const BUFFER_BYTES: u32 = 64 << 10;
 
-/// How long a device may take for what a check waits for, before it counts as hung.
+/// The time after which a device counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Rig {

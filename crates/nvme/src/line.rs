@@ -98,7 +98,8 @@ pub(crate) struct Line {
     place: Place,
     period: Duration,
     next: Instant,
-    /// The age in periods past which a command is overdue. An aborted command has half of it.
+    /// The age in periods from which a command is overdue. For an aborted command, half of it
+    /// counts.
     timeout_periods: u32,
     /// Whether commands completed in this period.
     pub(crate) has_progress: bool,
@@ -402,7 +403,7 @@ impl NvmeChannel {
         if overdue {
             self.abort_overdue();
         }
-        // Also for commands that the controller could not be asked to abort.
+        // This includes commands for which no abort could be sent.
         if is_stuck || oldest > timeout_periods.saturating_mul(2) {
             let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
             warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");

@@ -27,7 +27,7 @@ pub enum Listened {
     Busy,
     /// A call will announce the next work.
     Signalled,
-    /// A driver may leave work that no call announces: the thread has to poll for it.
+    /// A driver may leave work without a call, so the thread must poll for it.
     Unsignalled,
 }
 

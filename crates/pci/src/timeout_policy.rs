@@ -30,8 +30,8 @@ type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 pub struct TimeoutPolicy(Option<Arc<Asked>>);
 
 impl TimeoutPolicy {
-    /// Makes a policy that asks `asked`, up to thousands of times a second, on the thread that
-    /// waits. `asked` must not block.
+    /// Makes a policy that calls `asked` on the waiting thread, up to thousands of times per
+    /// second. `asked` must not block.
     pub fn new(asked: impl Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(asked)))
     }

@@ -30,9 +30,10 @@ use crate::options::Options;
 
 /// The maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// How long the asker may take to ask.
+/// The time that a client may take to send its request.
 const ASKER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often progress is told; and how often an asker that is told nothing asks whether to go on.
+/// The interval at which progress is reported. A client that receives no report also calls its
+/// callback at this interval.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Returns the path of the socket that takes requests for backups of the store published at

@@ -249,19 +249,19 @@ fn is_not_writable(error: &Error) -> bool {
 
 /// The time for which a locked file is retried.
 ///
-/// The kernel takes a killed program's rings apart in the background, and they hold its files,
-/// locks included, a moment longer than the program lives.
+/// The kernel releases a killed program's rings in the background. They keep its files open and
+/// locked for a moment after the program's end.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The same if the program that has the lock has ended: on a machine that has much to do the moment
-/// can be seconds.
+/// The same time if the program that has the lock has ended. On a busy machine the release can take
+/// seconds.
 const LOCK_TIMEOUT_AFTER_END: Duration = Duration::from_secs(10);
 
 /// The time given to another process that has created the file of a new store, to lock it and make
 /// it a store.
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
-/// Opens a file, and gives a lock that is about to go the time to.
+/// Opens a file, and waits for a lock that is about to be released.
 fn open_with_retry(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
     let start = Instant::now();
     loop {

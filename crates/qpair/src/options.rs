@@ -425,7 +425,7 @@ fn parse(member: &Path) -> Result<DeviceSpec> {
     match member.to_str() {
         Some(text) => DeviceSpec::parse(text)
             .map_err(|error| Error::block(error, "reading the name of a store's member")),
-        // No specifier has bytes outside of UTF-8.
+        // Specifiers are always UTF-8.
         None => Ok(DeviceSpec::File(member.to_owned())),
     }
 }

@@ -20,7 +20,7 @@ use crate::json::snapshot;
 
 /// The interval at which the thread checks whether the store was closed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a reader may take to read a line.
+/// The time that a reader may take to read a line.
 const READER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the path of the socket that [`crate::Options::publish_beside`] uses for a store whose
@@ -126,7 +126,7 @@ impl Publisher {
             let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
             let mut fds =
                 [&self.listener, &self.asked].map(|listener| PollFd::new(listener, PollFlags::IN));
-            // However the wait ended: accepting says if there is no client.
+            // Whether the wait fails or not, accepting shows if there is a client.
             let _ = poll(&mut fds, Some(&timeout));
             self.look();
             if let Ok((stream, _)) = self.listener.accept() {

@@ -53,7 +53,8 @@ impl IoChannel for PairChannel {
 
     fn kick(&mut self) {
         self.sides.kick();
-        // Only this tells a thread that sleeps on the descriptor of a side without one.
+        // A thread that sleeps on the descriptor gets no other notification of a side without a
+        // descriptor.
         if self.sides.is_unsignalled() {
             self.early.tell();
         }

@@ -257,8 +257,8 @@ impl IoChannel for StripeChannel {
 
     fn kick(&mut self) {
         self.ring();
-        // Only this tells a thread that sleeps on the descriptor of members without one, and of
-        // parked parts.
+        // A thread that sleeps on the descriptor gets no other notification of members without one,
+        // or of parked parts.
         if !self.parked.is_empty() || self.members.is_unsignalled() {
             self.early.tell();
         }

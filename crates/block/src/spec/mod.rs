@@ -107,8 +107,8 @@ impl SharedWay {
     }
 }
 
-/// Opens the devices that need a kernel or a driver, which the block layer does not know. A
-/// function of a path implements it and opens only files.
+/// Opens the devices that need a kernel or a driver, which the block layer does not have. It is
+/// implemented for functions of a path, which open only files.
 pub trait Opener {
     /// Opens a file or block device.
     ///

@@ -34,7 +34,7 @@ fn a_store_with_a_log_device() {
     directory
         .run("get s key --log-device nowhere")
         .failed(3, &["the log device nowhere does not exist"]);
-    // Moved: to another file, into the store, and back.
+    // Move the log to another file, into the store, and back.
     for place in ["moved.log", "none", "s.log"] {
         directory.run(&format!("put s a {place} --log-device {place}")).done();
         assert_eq!(directory.run("get s a").done(), place);

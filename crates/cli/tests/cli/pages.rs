@@ -76,7 +76,7 @@ fn help_and_bash_have_every_key_of_a_device() {
     assert_eq!(complete("--inter"), "--interface\n");
 }
 
-/// The names of a command and of all below it.
+/// Collects the names of a command and of all commands below it.
 fn commands(directory: &Directory, words: &str, all: &mut Vec<String>) {
     let help = directory.run(&format!("{words} --help")).done();
     all.push(words.to_owned());

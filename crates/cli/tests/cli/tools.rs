@@ -40,7 +40,7 @@ fn a_backup_is_a_store_of_its_own() {
     let json = directory.json("backup s copy --force --json");
     assert!(json["pages"].as_u64().unwrap() > 10 && json["timestamp"].as_u64().unwrap() > 0);
     directory.run("get copy new").failed(1, &["does not exist"]);
-    // Another number of members.
+    // Back up to another number of members.
     directory.run("backup s stripe:unit=64KiB:a+b").done();
     assert_eq!(directory.run("scan stripe:unit=64KiB:a+b --count").done(), "3000\n");
     directory.run("backup nothing t").failed(3, &["there is no store"]);
@@ -63,7 +63,7 @@ fn a_copy_has_pages_of_another_size() {
     assert!(directory.run("check copy").done().contains("no damage found"));
     assert!(directory.run("copy s smaller --page-size 512").done().contains("pages of 512 bytes"));
     assert_eq!(directory.run("scan smaller").done(), records);
-    // What is there is not written over, and what cannot be made whole is gone.
+    // An existing target is not overwritten, and an incomplete copy is removed.
     directory.run("copy s copy").failed(3, &["copy exists already"]);
     directory.run("copy s s").failed(2, &["to the store itself"]);
     let key = "k".repeat(600);

@@ -187,7 +187,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if !self.ended {
-            // The note stays if it fails, and there is no caller to be told.
+            // If this fails, the note stays. There is no caller to report the error to.
             let _ = settle(self.address, &self.original, &self.note);
         }
     }

@@ -130,7 +130,7 @@ mod tests {
         let error = Note::lock(folder.path(), address).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
         note.write(&Original { module: Some("hwperf".into()), ..original.clone() }).unwrap();
-        // As a process that is killed does.
+        // A killed process also leaves the note behind.
         drop(note);
         assert_eq!(Note::all(folder.path()), [address]);
         let mut note = Note::lock(folder.path(), address).unwrap();

@@ -286,7 +286,7 @@ fn a_channel_closes_whatever_is_under_way() {
             let start = Instant::now();
             drop(rig.channel);
             assert!(start.elapsed() < TIMEOUT, "{}", rig.name);
-            // Every buffer is back.
+            // Every buffer was returned.
             let leases: Vec<_> = std::iter::from_fn(|| rig.arena.lease()).collect();
             assert_eq!(leases.len(), 2 * DEPTH as usize, "{}", rig.name);
         }

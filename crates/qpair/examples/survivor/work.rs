@@ -91,8 +91,8 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// How long a killed process may hold its files; the kernel takes its rings apart in the
-/// background.
+/// The time that the kernel may take to close the files of a killed process: it releases rings in
+/// the background.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens the store that a killed process had open.

@@ -22,7 +22,7 @@ use crate::target::Target;
 
 /// The longest time that a client may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Most bytes of a request.
+/// The maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// The address at which to listen: `127.0.0.1:9100`, `[::1]:9100` or the path of a socket.

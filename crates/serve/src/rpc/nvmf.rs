@@ -174,7 +174,7 @@ pub(super) fn nvmf_subsystem_add_ns(manager: &Manager, mut params: Params) -> Re
     let its_uuid = uuid.as_ref().unwrap_or(&bdev.uuid);
     let digits = u128::from_str_radix(&its_uuid.replace('-', ""), 16);
     let digits = digits.map_err(|_| Failure::params(format!("{its_uuid} is not a UUID")))?;
-    // Zero asks for the first that is free, as none does.
+    // Zero, like no number, asks for the first free one.
     let asked = nsid.filter(|nsid| *nsid != 0);
     let asked = asked.map(|nsid| u32::try_from(nsid).unwrap_or(u32::MAX));
     let disk = bdev.disk.clone();

@@ -155,7 +155,8 @@ impl Serving {
         let (now, timeout) = (Instant::now(), self.timeout(is_full));
         let due = self.clients.values().filter(|client| client.is_busy(is_full));
         let nap = due.map(|client| (client.since + timeout).saturating_duration_since(now)).min();
-        // Full, one that waits would end each sleep at once: it is looked for afterwards.
+        // If all places are taken, a waiting client would end each sleep at once, so it is checked
+        // for afterwards.
         let nap = if is_full {
             fds[1] = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::empty());
             Some(nap.unwrap_or(self.limits.timeout_full).max(Duration::from_millis(1)))
@@ -206,7 +207,7 @@ impl Serving {
             busy.map(|(number, client)| (client.since, *number)).collect();
         busy.sort_unstable();
         for (since, number) in busy {
-            // One that had something in this turn may have more to say.
+            // A client that was ready in this turn may have sent more.
             let is_late = since.elapsed() >= timeout && !ready.contains(&number);
             if !is_late && bytes <= self.limits.unfinished_bytes_max {
                 continue;

@@ -268,7 +268,7 @@ impl Session {
         self.counters.messages += 1;
         let header = message.header;
         if header.is_reply() {
-            // Nothing was asked of the client.
+            // The client was not asked anything.
             let wrong =
                 io::Error::new(io::ErrorKind::InvalidData, "a reply came without a command");
             self.outgoing = Some(Outgoing {

@@ -76,7 +76,7 @@ fn half_requests_end_and_have_little_memory() {
     late.read_to_string(&mut said).unwrap();
     assert!(said.contains("not finished"), "{said}");
     assert_eq!(server.counters().timed_out.load(Ordering::Relaxed), 1);
-    // With all the time there is, the oldest goes when there are too many bytes.
+    // Even without a time-out, the oldest client is disconnected when there are too many bytes.
     let limits = RpcLimits { timeout: Duration::from_secs(3600), ..limits };
     let path = rig.folder.path().join("long.sock");
     let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
