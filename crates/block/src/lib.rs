@@ -4,12 +4,12 @@
 //! - [`BlockDevice`]: the control plane of a device, usable from any thread.
 //! - [`IoChannel`]: the data plane, one for each worker and device; never blocks, never allocates
 //!   per request.
-//! - - [`Request`] and [`Completion`]: a request goes down once and comes back once, together with
+//! - [`Request`] and [`Completion`]: a request goes down once and comes back once, together with
 //!   its [`Buffer`].
-//! - - [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and [`StripeDevice`]:
-//!   software devices.
+//! - [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and [`StripeDevice`]: software
+//!   devices.
 //! - [`Carving`]: named slices of a device, with a map on the device itself.
-//! - - [`DeviceSpec`]: the text form of device names.
+//! - [`DeviceSpec`]: the text form of device names.
 //! - [`time`]: the clock of drivers and soft devices.
 //!
 //! This crate depends neither on the engine above nor on the kernel below. Each of its folders

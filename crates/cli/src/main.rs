@@ -5,7 +5,7 @@
 //! - `command/`: one file or folder per subcommand: its arguments, and what it does. A command
 //!   imports no other.
 //! - `study/`: the environment of a study.
-//! - - `load/`: loads lines of input as records into a table.
+//! - `load/`: loads lines of input as records into a table.
 //! - `parse/`: arguments of several commands: which store and how to open it, keys, sizes.
 //! - `events/`: logs.
 //! - `show/`: output that survives a closed pipe, bars, words for numbers.

@@ -1,7 +1,7 @@
 //! The space of a regular file: finding out how much is missing, and reserving it.
 //!
 //! Invariants:
-//! - - Data in the file is unchanged, including data that others write meanwhile: zeros are written
+//! - Data in the file is unchanged, including data that others write meanwhile: zeros are written
 //!   only after the end of the file.
 //! - Writes to a reserved range need no more space.
 

@@ -3,7 +3,7 @@
 //! - [`Arena`]: one mapping cut into equal blocks, registered once with every channel.
 //! - [`Buffer`]: the lease on one block, or on a list of [`Segment`]s of foreign memory. It travels
 //!   with a request and comes back with the completion.
-//! - - [`RacyBytes`]: the only way to read memory while another thread may write it.
+//! - [`RacyBytes`]: the only way to read memory while another thread may write it.
 //! - [`Latch`]: the optimistic latch with an in-flight state.
 //! - [`locks`]: mutexes and read-write locks that do not know poison.
 //! - [`Mapping`]: memory of another process, or registers of a device, accessed through
@@ -21,7 +21,7 @@
 //!    holder of its `Buffer` (`&mut`), by a device to which the `Buffer` was handed by value, or,
 //!    for blocks of a [`FrameTable`], by the holder of the frame's exclusive latch, which by the
 //!    latch's state machine is never alive while the `Buffer` is out of the frame.
-//! 3. 3. *Many racing readers.* Readers without a latch use [`RacyBytes`], which reads with relaxed
+//! 3. *Many racing readers.* Readers without a latch use [`RacyBytes`], which reads with relaxed
 //!    atomic loads. Writers that such readers can race with use relaxed atomic stores. No `&mut
 //!    [u8]` to block memory is ever formed. Copies, and loads of unaligned words, use the
 //!    processor's own instructions where those are known (`racing.rs`). These accesses, and the
@@ -29,23 +29,22 @@
 //!    another process. Loads of one width may overlap racing stores of another. The language does
 //!    not define the value then; the machines that qpair runs on do (a mix of old and new bytes).
 //!    Every such value is discarded when the latch's version has changed.
-//! 4. 4. *Plain slices* (`as_slice`) are lent only by owners that exclude writers, the holder of a
+//! 4. *Plain slices* (`as_slice`) are lent only by owners that exclude writers, the holder of a
 //!    `Buffer` and the holder of an exclusive latch, and only while these are borrowed.
-//! 5. 5. *Memory shared with others* (a [`Mapping`]: another process's memory, a device's
-//!    registers) is accessed only through [`SharedBytes`]: no reference to it is ever formed, every
-//!    access is an atomic of its width or a copy by the processor's string instruction, and any
-//!    value may be read. A list of segments in such memory is changed and read through the one
-//!    lease on it (`scatter.rs`).
-//! 6. 6. *Addresses for devices.* A device, or a model of one, moves bytes wherever its driver
-//!    tells it to. As with a kernel interface that takes addresses, memory stays sound because the
-//!    driver gives only two kinds of addresses: those within a `Buffer` that it holds until the
-//!    device is done, and those within its own queues. [`DmaMemory::of_arena`] is `unsafe` for that
-//!    reason.
-//! 7. 7. *The signal handler* (`guard.rs`) uses atomics and a cell that was set before the handler
-//!    was installed, and makes system calls. It allocates nothing and takes no lock. `errno` is
+//! 5. *Memory shared with others* (a [`Mapping`]: another process's memory, a device's registers)
+//!    is accessed only through [`SharedBytes`]: no reference to it is ever formed, every access is
+//!    an atomic of its width or a copy by the processor's string instruction, and any value may be
+//!    read. A list of segments in such memory is changed and read through the one lease on it
+//!    (`scatter.rs`).
+//! 6. *Addresses for devices.* A device, or a model of one, moves bytes wherever its driver tells
+//!    it to. As with a kernel interface that takes addresses, memory stays sound because the driver
+//!    gives only two kinds of addresses: those within a `Buffer` that it holds until the device is
+//!    done, and those within its own queues. [`DmaMemory::of_arena`] is `unsafe` for that reason.
+//! 7. *The signal handler* (`guard.rs`) uses atomics and a cell that was set before the handler was
+//!    installed, and makes system calls. It allocates nothing and takes no lock. `errno` is
 //!    unchanged if the mapping succeeds; if it fails, the process ends.
-//! 8. 8. *The mapping that the handler replaces.* A fault at an address of a covered range comes
-//!    from a thread that is accessing that mapping, because no other code has addresses in it. The
+//! 8. *The mapping that the handler replaces.* A fault at an address of a covered range comes from
+//!    a thread that is accessing that mapping, because no other code has addresses in it. The
 //!    mapping is therefore held, and stays mapped until the handler returns. Ranges are removed
 //!    from the list before their mapping. Entries of other ranges that change meanwhile are skipped
 //!    or read whole (`version`). The new mapping has the same length, accepts loads and stores, and

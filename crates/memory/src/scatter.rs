@@ -1,9 +1,9 @@
 //! Foreign memory, and lists of segments in it.
 //!
 //! Invariants:
-//! - - a segment in a list lies in a region of the same [`Scatter`], which keeps the region mapped;
-//! - - list `n` is changed only while the one lease on it is mutably borrowed, and read only
-//!   through that lease.
+//! - a segment in a list lies in a region of the same [`Scatter`], which keeps the region mapped;
+//! - list `n` is changed only while the one lease on it is mutably borrowed, and read only through
+//!   that lease.
 
 use std::cell::UnsafeCell;
 use std::io;

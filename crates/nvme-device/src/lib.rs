@@ -7,7 +7,7 @@
 //! in the order of the queues' numbers.
 //!
 //! - [`Backend`]: the owner of the blocks. [`Io`]: a queue during one step, as a backend sees it.
-//! - - [`Delegated`]: a backend that turns commands into operations for another thread.
+//! - [`Delegated`]: a backend that turns commands into operations for another thread.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

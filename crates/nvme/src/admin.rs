@@ -5,7 +5,7 @@
 //! - A slot's number is its command's identifier. A slot is reused only after its command completed
 //!   and the outcome was fetched, or after the rings were reset; then it gets another serial
 //!   number.
-//! - - There are fewer slots than entries in the rings.
+//! - There are fewer slots than entries in the rings.
 
 use std::time::{Duration, Instant};
 

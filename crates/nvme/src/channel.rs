@@ -1,8 +1,8 @@
 //! A channel: one thread's queue pair on a controller, for one namespace.
 //!
 //! Invariants:
-//! - - `taken` requests were submitted and not returned: each is in a lead slot, or its completion
-//!   is in `ended`.
+//! - `taken` requests were submitted and not returned: each is in a lead slot, or its completion is
+//!   in `ended`.
 //! - A request's buffer stays in its slot until the controller can no longer access it.
 //! - Commands are pushed only while the queue is open (`is_open`). Requests that come while it is
 //!   not are `held`.

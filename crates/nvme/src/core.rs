@@ -2,7 +2,7 @@
 //! and no thread waits with the lock held.
 //!
 //! Invariants:
-//! - - Only [`Core::advance`] advances a reset, in short steps, on any thread that calls it.
+//! - Only [`Core::advance`] advances a reset, in short steps, on any thread that calls it.
 //! - The state becomes `Quiet` or `Gone` only when the controller can no longer access memory: it
 //!   reported that it is not ready (CSTS.RDY = 0), the function was reset, or all memory was closed
 //!   to it.

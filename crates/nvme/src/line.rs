@@ -3,9 +3,9 @@
 //!
 //! Invariants (docs/design/nvme-driver.md has the argument):
 //! - Everything here runs on the channel's own thread.
-//! - - Only [`NvmeChannel::end_all`] ends commands in flight without a completion. It is called
-//!   only when the controller has finished with the queue: the queue was deleted, or the controller
-//!   was quiet since.
+//! - Only [`NvmeChannel::end_all`] ends commands in flight without a completion. It is called only
+//!   when the controller has finished with the queue: the queue was deleted, or the controller was
+//!   quiet since.
 //! - The rings are emptied before a queue is created in them.
 
 use std::time::{Duration, Instant};

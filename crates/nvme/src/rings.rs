@@ -1,9 +1,9 @@
 //! A queue pair: the submission and the completion ring, in memory that the controller accesses.
 //!
 //! Invariants:
-//! - - There are fewer commands in flight than entries, so neither ring is ever full, and no caller
+//! - There are fewer commands in flight than entries, so neither ring is ever full, and no caller
 //!   has to check.
-//! - - An entry of the completion ring is taken once, when its phase matches the current round. The
+//! - An entry of the completion ring is taken once, when its phase matches the current round. The
 //!   rest of the entry is read after its phase.
 //! - Words that no command of this driver uses are zero in all entries, and are not written again.
 

@@ -4,9 +4,9 @@
 //! - A slot's number is its command's identifier. A slot has at most one command in flight. It is
 //!   `Active` from the push of that command until the command completed or the controller can no
 //!   longer access memory.
-//! - - A request is in its lead slot from `submit` until its completion is made, and is taken out
+//! - A request is in its lead slot from `submit` until its completion is made, and is taken out
 //!   once ([`Slots::end`]).
-//! - - Slots below `depth` are leads. Slots above are spares, for further commands of requests that
+//! - Slots below `depth` are leads. Slots above are spares, for further commands of requests that
 //!   need more than one.
 
 use qpair_block::{IoError, Request};

@@ -1,6 +1,6 @@
 //! Copies an open store into a new one, table by table. The new store may have another page size.
 //!
-//! - - The new store can be used only once it is complete: until it is closed, its superblock says
+//! - The new store can be used only once it is complete: until it is closed, its superblock says
 //!   that it is unfinished.
 //! - Each table is read in the order of its keys, and loaded sorted: pages are written once, full.
 

@@ -70,11 +70,11 @@
 //! Without features the crate opens files and block devices through the kernel, and builds 23
 //! crates; with `drivers` it builds 52.
 //!
-//! - - `drivers`: devices that the program drives itself, without the kernel: NVMe drives
-//!   (`nvme:`), SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by
-//!   vhost-user (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives
+//! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`),
+//!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
+//!   (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives
 //!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
-//! - - `metrics`: `metrics::record_metrics` passes the metrics of a store to the recorder of the
+//! - `metrics`: `metrics::record_metrics` passes the metrics of a store to the recorder of the
 //!   `metrics` crate.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]

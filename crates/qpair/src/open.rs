@@ -1,10 +1,10 @@
 //! Opening: from names to devices, and from devices to a store.
 //!
 //! Invariants:
-//! - - a file is formatted only if it was created here, if an unfinished creation of a store has
-//!   left it, or if formatting was requested;
-//! - - a file created here is removed again if the store cannot be created;
-//! - - an interface and mode that are requested by name are the ones in use.
+//! - a file is formatted only if it was created here, if an unfinished creation of a store has left
+//!   it, or if formatting was requested;
+//! - a file created here is removed again if the store cannot be created;
+//! - an interface and mode that are requested by name are the ones in use.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::FileExt;

@@ -375,7 +375,7 @@ impl Options {
     /// - `Denied` without permission.
     /// - `ReadOnly` if the log device cannot be written.
     /// - `NoSpace` if the log device is too small, or recovery finds no room.
-    /// - - `Unsupported` and `Limit` if the machine does not offer a requested feature.
+    /// - `Unsupported` and `Limit` if the machine does not offer a requested feature.
     /// - `Io` if a device fails.
     ///
     /// Publishing the store with [`Options::publish`] may fail too.

@@ -1,11 +1,11 @@
 //! Replaces a backup in files: the new backup is written beside the old one, and takes its name
 //! once it is complete.
 //!
-//! - - The old backup is not changed before that. Its files are open, so that no other process uses
+//! - The old backup is not changed before that. Its files are open, so that no other process uses
 //!   them.
 //! - A name changes in one step. The names of several files change one after the other: members of
 //!   two backups do not open together.
-//! - - The next backup removes the files of a killed one, unless they are complete.
+//! - The next backup removes the files of a killed one, unless they are complete.
 
 use std::ffi::OsString;
 use std::fs::File;

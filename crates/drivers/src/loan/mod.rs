@@ -1,10 +1,10 @@
 //! Drives on loan: taken from the kernel's driver for a while, and given back.
 //!
 //! Invariants:
-//! - - Before a drive leaves its driver, a note says to which driver it belongs. The note is
-//!   removed when the drive is back, so [`recover`] can give back the drives of a program that was
-//!   killed. A restart of the machine gives all drives back by itself, and deletes the notes.
-//! - - A drive leaves the kernel's driver only if nothing on it is in use, which is checked each
+//! - Before a drive leaves its driver, a note says to which driver it belongs. The note is removed
+//!   when the drive is back, so [`recover`] can give back the drives of a program that was killed.
+//!   A restart of the machine gives all drives back by itself, and deletes the notes.
+//! - A drive leaves the kernel's driver only if nothing on it is in use, which is checked each
 //!   time.
 
 mod in_use;

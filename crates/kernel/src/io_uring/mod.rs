@@ -2,7 +2,7 @@
 //!
 //! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`,
 //!   `iou+k`).
-//! - - [`polled`]: a ring that is polled, and a second one for requests that cannot be polled
+//! - [`polled`]: a ring that is polled, and a second one for requests that cannot be polled
 //!   (`iou+p`, `iou+k+p`).
 
 pub(crate) mod buffers;

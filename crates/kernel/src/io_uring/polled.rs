@@ -9,8 +9,8 @@
 //! Invariants:
 //! - A slot's entry is in one of the two rings, and `in_polled` and `in_plain` count the slots of
 //!   each.
-//! - - Reads and writes without FUA that the drive executes as one command (`reach`) are in
-//!   `polled`; all other requests are in `plain`.
+//! - Reads and writes without FUA that the drive executes as one command (`reach`) are in `polled`;
+//!   all other requests are in `plain`.
 //! - While requests are in `polled` and no submission thread polls for them, a wait polls and does
 //!   not sleep.
 

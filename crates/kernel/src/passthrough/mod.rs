@@ -1,9 +1,9 @@
 //! NVMe passthrough: sends this crate's own commands through `io_uring(7)` to a namespace's
 //! character device (`/dev/ngXnY`).
 //!
-//! - - [`namespace`]: opening, limits, and excluding other users; [`identify`]: the drive's
-//!   Identify data.
-//! - - [`command`]: turns requests into commands, and statuses into errors; [`encode`]: turns
+//! - [`namespace`]: opening, limits, and excluding other users; [`identify`]: the drive's Identify
+//!   data.
+//! - [`command`]: turns requests into commands, and statuses into errors; [`encode`]: turns
 //!   commands into ring entries.
 //!
 //! The channels are those of [`crate::io_uring`], whose rings use the dialect [`Encoder`] here. No

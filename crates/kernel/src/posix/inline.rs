@@ -2,7 +2,7 @@
 //! other.
 //!
 //! Invariants:
-//! - - `submit` only queues a request. `kick` and `poll` make the calls for all queued requests,
+//! - `submit` only queues a request. `kick` and `poll` make the calls for all queued requests,
 //!   `wait` for as many as are wanted. These functions therefore block here as long as the device
 //!   needs, although elsewhere `kick` and `poll` never block.
 //! - After `kick` no calls are left to make: all requests in flight are in `done`.

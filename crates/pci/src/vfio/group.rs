@@ -1,8 +1,8 @@
 //! The older interface: containers and groups.
 //!
-//! - - The kernel lets a group be opened only once. Functions of one group in this program share it
+//! - The kernel lets a group be opened only once. Functions of one group in this program share it
 //!   through a list of the open groups.
-//! - - A function of a group can be opened only once, although the kernel would allow more.
+//! - A function of a group can be opened only once, although the kernel would allow more.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

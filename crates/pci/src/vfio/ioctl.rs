@@ -1,8 +1,8 @@
 //! The system calls of VFIO and iommufd (linux/vfio.h, linux/iommufd.h).
 //!
-//! - - Arguments are bytes, written and read with bounds checks. All calls except the oldest take a
+//! - Arguments are bytes, written and read with bounds checks. All calls except the oldest take a
 //!   structure that begins with its own size, which the kernel does not exceed: [`Argument`].
-//! - - The two calls that take an address in this program's memory are separate functions.
+//! - The two calls that take an address in this program's memory are separate functions.
 
 use std::ffi::{CString, c_int, c_ulong};
 use std::io;

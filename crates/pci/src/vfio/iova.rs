@@ -1,7 +1,7 @@
 //! Chooses the addresses at which devices see memory.
 //!
 //! - Allocated ranges lie inside the range that the IOMMU can translate, and never overlap.
-//! - - Address 0 and the addresses of interrupts (from 0xfee00000) are never allocated: a command
+//! - Address 0 and the addresses of interrupts (from 0xfee00000) are never allocated: a command
 //!   that names one by accident accesses no memory.
 
 use std::collections::BTreeMap;

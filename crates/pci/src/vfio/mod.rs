@@ -5,7 +5,7 @@
 //! (`/dev/vfio/vfio`, `/dev/vfio/N`), or iommufd (`/dev/iommu`, `/dev/vfio/devices/vfioN`). They
 //! differ only until the function's descriptor is open.
 //!
-//! - - One owner: a function can be open once, here or in another program. A second attempt fails
+//! - One owner: a function can be open once, here or in another program. A second attempt fails
 //!   with `Busy`.
 //! - The device can access the memory that [`PciFunction::map_dma`] opened, and nothing else.
 //! - Functions of one group that are open in one program share a container.

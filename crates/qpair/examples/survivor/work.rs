@@ -5,9 +5,9 @@
 //! `n` to `latest` and moves money between two accounts, each of which counts how often that was
 //! done. So after a crash, whatever was lost:
 //!
-//! - - both tables have the same numbers of each task, without a gap, up to the value in `latest`;
-//! - - the total of money is unchanged, and the accounts were changed twice for each transaction;
-//! - - `latest` is not below any acknowledged number.
+//! - both tables have the same numbers of each task, without a gap, up to the value in `latest`;
+//! - the total of money is unchanged, and the accounts were changed twice for each transaction;
+//! - `latest` is not below any acknowledged number.
 
 use std::collections::BTreeMap;
 use std::fmt;

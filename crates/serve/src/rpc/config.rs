@@ -1,9 +1,9 @@
 //! Configurations: the calls in a file, and their difference from the calls whose effects exist.
 //!
 //! Invariants:
-//! - - When [`Manager::apply`] fails, nothing has changed: the calls that it made are undone, and
-//!   the calls that it undid are made again;
-//! - - objects that a client has made are not removed because they are missing in a file.
+//! - When [`Manager::apply`] fails, nothing has changed: the calls that it made are undone, and the
+//!   calls that it undid are made again;
+//! - objects that a client has made are not removed because they are missing in a file.
 
 use std::collections::BTreeSet;
 

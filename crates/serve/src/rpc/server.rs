@@ -1,9 +1,9 @@
 //! The server's socket and its clients. One thread serves the clients in turn.
 //!
 //! Invariants:
-//! - - a client that sends complete requests and takes its answers is never disconnected by the
+//! - a client that sends complete requests and takes its answers is never disconnected by the
 //!   server, however many other clients leave requests unfinished: those are disconnected first;
-//! - - the unfinished requests of all clients together have at most
+//! - the unfinished requests of all clients together have at most
 //!   [`RpcLimits::unfinished_bytes_max`] bytes.
 //!
 //! Calls run one after the other in any case, so more threads would not answer sooner.

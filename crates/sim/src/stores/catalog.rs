@@ -1,11 +1,10 @@
 //! The tables of a simulated store: four permanent ones, and some temporary ones.
 //!
-//! - - The permanent tables have the numbers 0 to 3. Each temporary table has a number that no
-//!   table had before it, and one of a few names.
-//! - - For the oracle, a name is a key of the table [`CATALOG`]. The key's value is the number of
-//!   the table that has the name.
-//! - - A table has each name at most once, so a table and its name identify the commit that named
-//!   it.
+//! - The permanent tables have the numbers 0 to 3. Each temporary table has a number that no table
+//!   had before it, and one of a few names.
+//! - For the oracle, a name is a key of the table [`CATALOG`]. The key's value is the number of the
+//!   table that has the name.
+//! - A table has each name at most once, so a table and its name identify the commit that named it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

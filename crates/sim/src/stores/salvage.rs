@@ -1,8 +1,8 @@
 //! Repair of a damaged store into a new one, whose devices may fail meanwhile.
 //!
-//! - - However the repair ends, the damaged store is unchanged, to the byte.
-//! - - A store without damage is reported as such, and no new store is made.
-//! - - Every salvaged record existed at some time. Records that are not reported as lost or out of
+//! - However the repair ends, the damaged store is unchanged, to the byte.
+//! - A store without damage is reported as such, and no new store is made.
+//! - Every salvaged record existed at some time. Records that are not reported as lost or out of
 //!   date match the oracle.
 
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! Logs of requests: fio's text formats, and the kernel's trace of a block device.
 //!
-//! - - `text`: reads fio's versions 2 and 3; `blktrace`: reads the kernel's trace; `write`: writes
+//! - `text`: reads fio's versions 2 and 3; `blktrace`: reads the kernel's trace; `write`: writes
 //!   version 3.
 //!
 //! Invariant: reading never panics. A malformed log is an error that names the file, and the line

@@ -3,14 +3,14 @@
 //! The output has every key that fio writes, and no other except `qpair`, in each job and at the
 //! top ([`super::own`]). The differences are:
 //!
-//! - - `disk_util` is always present, and has no sums (`aggr_`) of the disks under a disk.
-//! - - `iodepth_level` counts as fio does, but from depth 32 on, requests are submitted and
-//!   completed in batches, where fio's batches are one. Use `iodepth_batch=1` for fio's figures.
-//! - - `usr_cpu` and `sys_cpu` include the threads that work for a job, which fio omits; they may
+//! - `disk_util` is always present, and has no sums (`aggr_`) of the disks under a disk.
+//! - `iodepth_level` counts as fio does, but from depth 32 on, requests are submitted and completed
+//!   in batches, where fio's batches are one. Use `iodepth_batch=1` for fio's figures.
+//! - `usr_cpu` and `sys_cpu` include the threads that work for a job, which fio omits; they may
 //!   exceed 100.
-//! - - Bandwidth and IOPS have one sample for each [`crate::Job::sample`], where fio has two per
+//! - Bandwidth and IOPS have one sample for each [`crate::Job::sample`], where fio has two per
 //!   second.
-//! - - Percentiles come from a finer histogram, and `bins` are the bins of its values.
+//! - Percentiles come from a finer histogram, and `bins` are the bins of its values.
 //! - Times are UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -2,9 +2,9 @@
 //!
 //! - `open`: opens devices by name;
 //! - `offsets`, `permutation`, `sizes`: choose requests; `arrivals`, `flow`: choose their times;
-//! - - `ending`: jobs that wait for others or end others; `floor`, `target`, `steady`: rates,
+//! - `ending`: jobs that wait for others or end others; `floor`, `target`, `steady`: rates,
 //!   latencies and steady throughput that end a job;
-//! - - `status`: the state of a run in progress;
+//! - `status`: the state of a run in progress;
 //! - `thread`: the loop of a job; `record`, `histograms`, `cpu`: its measurements; `verify`,
 //!   `fill`: the content of blocks.
 //!

@@ -1,9 +1,9 @@
 //! Chooses the offset of the next request.
 //!
 //! Invariants:
-//! - - every range lies in the region and begins at a multiple of the unit, counted from the
-//!   region's beginning;
-//! - - with a map, no block is visited twice before all have been visited once.
+//! - every range lies in the region and begins at a multiple of the unit, counted from the region's
+//!   beginning;
+//! - with a map, no block is visited twice before all have been visited once.
 
 use qpair_block::{Error, ErrorKind, Result};
 use rand::rngs::SmallRng;

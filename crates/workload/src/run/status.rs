@@ -4,8 +4,8 @@
 //! turns, and leaves a copy of its results so far. Nothing is locked while no state is requested.
 //!
 //! Invariants:
-//! - - a thread answers each number at most once, and leaves its last answer when it ends;
-//! - - states are due at multiples of their interval from the beginning of the run; states that
+//! - a thread answers each number at most once, and leaves its last answer when it ends;
+//! - states are due at multiples of their interval from the beginning of the run; states that
 //!   become due while one is late are skipped.
 
 use std::sync::atomic::{AtomicU64, Ordering};

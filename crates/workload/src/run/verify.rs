@@ -10,10 +10,10 @@
 //! A checksum has as many bytes as its method gives; those of CRCs and XXH64 have 8.
 //!
 //! Invariants:
-//! - - a request consists of whole chunks, each with its own header, so that writes may overlap by
+//! - a request consists of whole chunks, each with its own header, so that writes may overlap by
 //!   chunks;
-//! - - a seed identifies a run: blocks that a job wrote, or should find with `verify_only`, have
-//!   the job's seed;
+//! - a seed identifies a run: blocks that a job wrote, or should find with `verify_only`, have the
+//!   job's seed;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
 
 use md5::Md5;

@@ -1,8 +1,8 @@
 //! A channel to a disk behind the HBA.
 //!
-//! - - While requests are in flight, the clock has a time to jump to. A thread that polls then
-//!   finds the requests that are complete.
-//! - - After the machine's power was cut, every request ends with an error.
+//! - While requests are in flight, the clock has a time to jump to. A thread that polls then finds
+//!   the requests that are complete.
+//! - After the machine's power was cut, every request ends with an error.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

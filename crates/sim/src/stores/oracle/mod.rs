@@ -1,13 +1,13 @@
 //! The oracle: decides which answers of the store are permitted.
 //!
-//! - - The base is the state at the beginning of an incarnation of the store. It is known exactly:
-//!   it was read from the store and found right.
-//! - - Every commit of the incarnation has a record, made before the commit is requested. The
-//!   commit ends as acknowledged or as refused. If it does not end, it is in doubt: it may have
-//!   happened as a whole or not at all.
-//! - - Known orders: if both commits have a timestamp, the timestamps order them. Otherwise a
-//!   commit whose answer came before the other was requested is the earlier one. The base precedes
-//!   all commits.
+//! - The base is the state at the beginning of an incarnation of the store. It is known exactly: it
+//!   was read from the store and found right.
+//! - Every commit of the incarnation has a record, made before the commit is requested. The commit
+//!   ends as acknowledged or as refused. If it does not end, it is in doubt: it may have happened
+//!   as a whole or not at all.
+//! - Known orders: if both commits have a timestamp, the timestamps order them. Otherwise a commit
+//!   whose answer came before the other was requested is the earlier one. The base precedes all
+//!   commits.
 
 mod backups;
 mod recovered;

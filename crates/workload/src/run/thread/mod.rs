@@ -1,10 +1,10 @@
 //! The thread of one job, which submits requests, takes completions and measures them.
 //!
 //! Invariants:
-//! - - a tag is either free or names one request in flight (or held back), whose stamps and buffer
+//! - a tag is either free or names one request in flight (or held back), whose stamps and buffer
 //!   are in its slot;
-//! - - `in_flight` counts the requests that channels have taken and not returned;
-//! - - nothing is measured before the ramp is over; from then on, every request that completes is
+//! - `in_flight` counts the requests that channels have taken and not returned;
+//! - nothing is measured before the ramp is over; from then on, every request that completes is
 //!   measured.
 //!
 //! Long, because one loop submits, waits and measures, and its steps share the state of tags.

@@ -1,9 +1,9 @@
 //! `qpair bench io`: fio's options, its job files, and its reports.
 //!
-//! - - `words`: the options of jobs, in their order on the command line;
-//! - - `plan`: shows the jobs instead of running them;
-//! - - `status`: reports during a run;
-//! - - `stores`: refuses to overwrite stores.
+//! - `words`: the options of jobs, in their order on the command line;
+//! - `plan`: shows the jobs instead of running them;
+//! - `status`: reports during a run;
+//! - `stores`: refuses to overwrite stores.
 
 mod plan;
 mod status;
