@@ -404,9 +404,9 @@ fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Pa
     }
 }
 
-/// A process that was killed twice left a file of the size to which the second one made an empty
-/// file grow. No process took that for a making's: "only zeroes". Here are all states that any
-/// number of kills can leave, found from one another.
+/// A regression: after two killed processes, an empty file had the size that the second one had
+/// given it, and no process recognized it as part of an unfinished store ("only zeroes"). This test
+/// derives all states that any number of kills can leave, each from the one before.
 #[test]
 fn whatever_kills_leave_of_a_making_is_made_a_store() {
     let directory = directory();

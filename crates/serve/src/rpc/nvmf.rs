@@ -39,7 +39,7 @@ fn check_trtype(trtype: &str) -> Result<()> {
     }
 }
 
-/// Returns the number that was asked for, or else the usual one, if it is within the bounds.
+/// Returns the requested number, or else the default, if it is within the bounds.
 fn within(name: &str, asked: Option<u64>, usual: u64, bounds: [u64; 2]) -> Result<u64> {
     let ([least, most], amount) = (bounds, asked.unwrap_or(usual));
     match (least..=most).contains(&amount) {
