@@ -54,7 +54,7 @@ struct Joining {
 #[derive(Debug)]
 struct Lane {
     state: Mutex<LaneState>,
-    /// Readable while `state.told`.
+    /// Readable while `state.told` is set.
     event: WakeEvent,
 }
 
@@ -63,11 +63,11 @@ struct LaneState {
     submitted: Vec<Request>,
     ended: Vec<Completion>,
     statistics: ChannelStatistics,
-    /// The channel sleeps for the event, or a thread may sleep for its descriptor.
+    /// Whether the channel sleeps for the event, or a thread may sleep for its descriptor.
     is_asleep: bool,
     is_watched: bool,
     told: bool,
-    /// The channel was dropped.
+    /// Whether the channel was dropped.
     is_closed: bool,
 }
 
@@ -185,7 +185,7 @@ impl IoThread {
             if self.is_over() {
                 return;
             }
-            // Nothing but a look finds what some drives have done.
+            // The completions of some drives can only be found by polling.
             if !self.has_work() && !self.members.iter().any(LaneEnd::is_polled) {
                 if let Some(first) = self.members.first_mut() {
                     first.sleeps += 1;
@@ -209,7 +209,7 @@ impl IoThread {
                     sleeps: 0,
                 });
             });
-            // The caller that asked waits for it.
+            // The caller that opens the channel waits for this.
             let _ = opened.send(outcome);
         }
     }
@@ -392,7 +392,7 @@ impl Drop for IoThreadChannel {
                 linger: std::time::Duration::MAX,
                 timeout: None,
             };
-            // Others may wake it meanwhile, and have no business with it any more.
+            // The caller's wake event must not end this wait, so it is dropped.
             self.wake = None;
             self.wait(&mut rest, all);
         }
@@ -460,10 +460,10 @@ mod tests {
         let mut ended = Vec::new();
         let one = WaitOptions { want: 1, linger: std::time::Duration::ZERO, timeout: None };
         assert_eq!(channel.wait(&mut ended, one), 1);
-        // With a request under way: it is waited for.
+        // A request is in flight, so the thread must wait for it.
         channel.submit(Request::flush(2)).unwrap();
         drop(channel);
-        // The thread has the device below and the hub, until it ends.
+        // The thread holds the device below and the hub until it ends.
         while Arc::strong_count(&inner) > 1 || Arc::strong_count(&hub) > 1 {
             std::thread::yield_now();
         }

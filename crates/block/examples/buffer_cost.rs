@@ -1,7 +1,7 @@
-//! Compares the cost of reads and writes that name their memory by one buffer with the cost of
-//! those that name it by a list of one segment. The two take turns: `cargo run --release -p
-//! qpair-block --example buffer_cost`. Compare the first column of two builds to see what a change
-//! costs the single buffer.
+//! Compares the cost of requests that name their memory by one buffer with that of requests with a
+//! list of one segment. The two take turns: `cargo run --release -p qpair-block --example
+//! buffer_cost`. To see what a change costs the single buffer, compare the first column of two
+//! builds.
 
 #![allow(clippy::print_stdout, reason = "a report")]
 
@@ -18,7 +18,7 @@ const BYTES: u32 = 4096;
 const REQUESTS: u32 = 100_000;
 const ROUNDS: usize = 60;
 
-/// Nanoseconds of a request, with `DEPTH` in flight.
+/// Returns the nanoseconds of a request, with `DEPTH` in flight.
 fn time(
     channel: &mut dyn IoChannel,
     request: fn(u64, u32, Buffer, u64) -> Request,
@@ -29,7 +29,7 @@ fn time(
     for number in 0..REQUESTS / DEPTH {
         for _ in 0..DEPTH {
             let Some(buffer) = buffers.pop() else { break };
-            // One that is refused would show as a hang below.
+            // A refused request would show as a hang below.
             let _ = channel.submit(request(u64::from(number % 1024) << 12, BYTES, buffer, 0));
         }
         channel.kick();
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
         {
             let (mut ours, mut more) = (Vec::new(), Vec::new());
             for round in 0..ROUNDS {
-                // The two take turns at being the first, too.
+                // The two also take turns at going first.
                 let first = (round % 2 == 0).then(|| time(channel.as_mut(), request, &mut singles));
                 let list = time(channel.as_mut(), request, &mut of_one);
                 let single = first.unwrap_or_else(|| time(channel.as_mut(), request, &mut singles));

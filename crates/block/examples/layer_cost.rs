@@ -1,5 +1,5 @@
-//! Measures what a slice and a limit cost on a device that does nothing, in pairs that take turns:
-//! `cargo run --release -p qpair-block --example layer_cost`.
+//! Measures the cost of a slice and of a limit on a device that does nothing, in pairs that take
+//! turns: `cargo run --release -p qpair-block --example layer_cost`.
 
 #![allow(clippy::print_stdout, reason = "a report")]
 
@@ -15,14 +15,14 @@ const DEPTH: u32 = 32;
 const READS: u32 = 200_000;
 const ROUNDS: usize = 60;
 
-/// Nanoseconds of a read, with `DEPTH` in flight.
+/// Returns the nanoseconds of a read, with `DEPTH` in flight.
 fn time(channel: &mut dyn IoChannel, buffers: &mut Vec<Buffer>) -> f64 {
     let mut completions = Vec::with_capacity(DEPTH as usize);
     let start = Instant::now();
     for read in 0..READS / DEPTH {
         for _ in 0..DEPTH {
             let Some(buffer) = buffers.pop() else { break };
-            // One that is refused would show as a hang below.
+            // A refused request would show as a hang below.
             let _ = channel.submit(Request::read(u64::from(read) << 12, 4096, buffer, 0));
         }
         channel.kick();
@@ -68,7 +68,7 @@ fn main() -> Result<()> {
         let mut channel = device.open_channel(&options)?;
         let (mut ours, mut more) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // The two take turns at being the first, too.
+            // The two also take turns at going first.
             let first = (round % 2 == 0).then(|| time(below.as_mut(), &mut buffers));
             let one = time(channel.as_mut(), &mut buffers);
             let base = first.unwrap_or_else(|| time(below.as_mut(), &mut buffers));

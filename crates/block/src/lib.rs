@@ -4,15 +4,15 @@
 //! - [`BlockDevice`]: the control plane of a device, usable from any thread.
 //! - [`IoChannel`]: the data plane, one for each worker and device; never blocks, never allocates
 //!   per request.
-//! - [`Request`] and [`Completion`]: a request goes down once and comes up once, together with its
-//!   [`Buffer`].
-//! - [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and [`StripeDevice`]: devices
-//!   made of software.
+//! - [`Request`] and [`Completion`]: a request goes down once and comes back once, together with
+//!   its [`Buffer`].
+//! - [`RamDevice`], [`NullDevice`], [`DelayDevice`], [`FaultDevice`] and [`StripeDevice`]: software
+//!   devices.
 //! - [`Carving`]: named slices of a device, with a map on the device itself.
-//! - [`DeviceSpec`]: the text by which people name devices.
+//! - [`DeviceSpec`]: the text form of device names.
 //! - [`time`]: the clock of drivers and soft devices.
 //!
-//! This crate knows neither the engine above nor the kernel below. Its folders, each of which
+//! This crate depends neither on the engine above nor on the kernel below. Each of its folders
 //! imports only those before it: `seam`, `channel`, `devices`, `spec`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]

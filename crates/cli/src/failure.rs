@@ -1,4 +1,4 @@
-//! Errors as people see them, and exit codes.
+//! Errors for people, and exit codes.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ const RESTORE: &str = "if it was one, restore it from a backup, or salvage it wi
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
-    /// No such key, or damage found.
+    /// The key does not exist, or damage was found.
     Negative = 1,
     Usage = 2,
     Failed = 3,
@@ -27,7 +27,7 @@ impl From<Exit> for ExitCode {
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// An error on its way to standard error.
+/// An error to be printed on standard error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -35,7 +35,7 @@ pub(crate) struct Failure {
     hint: Option<String>,
     /// The kind of the error, if it is an error of a store.
     kind: Option<ErrorKind>,
-    /// The way out, if it is one that the command has words of its own for.
+    /// The remedy, if the command has its own words for it.
     remedy: Option<Remedy>,
 }
 
@@ -44,7 +44,7 @@ impl Failure {
         Self { exit, message: message.into(), hint: None, kind: None, remedy: None }
     }
 
-    /// A wrong use that only shows when the command looks at its input.
+    /// Creates an error of wrong usage that is found only when the command reads its input.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
@@ -105,7 +105,7 @@ impl Failure {
         self.kind
     }
 
-    /// Whether there were only zeroes where a store was to be opened.
+    /// Whether only zeroes were found where a store should be opened.
     pub(crate) fn is_of_blank(&self) -> bool {
         self.remedy == Some(Remedy::Make)
     }
@@ -120,7 +120,7 @@ impl Failure {
         self
     }
 
-    /// The reader of our output has gone, so there is no one to print an error for.
+    /// Creates an error without a message, because the reader of the output has gone.
     pub(crate) fn closed_pipe() -> Self {
         Self::new(Exit::Done, String::new())
     }
@@ -134,7 +134,7 @@ impl Failure {
             eprintln!("  hint: {hint}");
         }
         match self.exit {
-            // A device that did not let go in time, most likely.
+            // Most likely a device that was not released in time.
             Exit::Failed if was_interrupted => Exit::Interrupted.into(),
             exit => exit.into(),
         }
@@ -184,7 +184,7 @@ impl From<block::Error> for Failure {
         };
         let (error, own) = error.take_way_out();
         let mut message = error.to_string();
-        // The advice nearest to the cause is the most exact; it is told once, at the end.
+        // The advice nearest to the cause is the most exact. It is printed once, at the end.
         let below = take_advice(&error, &mut message);
         let mut failure = Self::new(exit, message);
         failure.hint = own.or(below.into_iter().last());
@@ -192,7 +192,7 @@ impl From<block::Error> for Failure {
     }
 }
 
-/// The library's advice, with the command or option that follows it.
+/// Returns the library's advice, with the command or option to follow it.
 fn in_words_of_the_command(hint: String, remedy: Option<Remedy>) -> String {
     let words = match remedy {
         Some(Remedy::Make) => return RESTORE.to_owned(),

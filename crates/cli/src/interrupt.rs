@@ -1,4 +1,4 @@
-//! Ctrl-C and its kin: a flag that long commands look at.
+//! Ctrl-C and similar signals: a flag that long commands check.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure, Result};
 
 /// The interrupt of this command.
 static FIRST: OnceLock<Interrupt> = OnceLock::new();
-/// A wait for a silent device that people are told of, and how often again.
+/// The number of seconds between two messages about a wait for a silent device.
 const TOLD_EVERY_S: u64 = 5;
 
 /// Whether the command was asked to stop. A second request ends it at once.
@@ -23,7 +23,7 @@ const TOLD_EVERY_S: u64 = 5;
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes over SIGINT, SIGTERM and SIGHUP.
+    /// Handles SIGINT, SIGTERM and SIGHUP.
     pub(crate) fn install() -> Result<Self> {
         Self::of(&[SIGINT, SIGTERM, SIGHUP])
     }
@@ -49,13 +49,13 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether this command was asked to stop, and takes such requests: an error after that is most
-    /// likely one of stopping.
+    /// Whether this command handles interrupts and received one: a later error is most likely a
+    /// consequence of stopping.
     pub(crate) fn was_requested() -> bool {
         FIRST.get().is_some_and(Self::is_requested)
     }
 
-    /// The answer to a call that tells of progress.
+    /// Returns the answer to a progress callback.
     pub(crate) fn flow(&self) -> ControlFlow<()> {
         match self.is_requested() {
             true => ControlFlow::Break(()),
@@ -74,15 +74,14 @@ pub(crate) fn interrupted(what: impl std::fmt::Display) -> Result<Exit> {
     Ok(Exit::Interrupted)
 }
 
-/// Makes the drivers of a command. While they wait for a silent device, people are told, and a
-/// request to stop ends the wait. Without
-/// [`Interrupt::install`], Ctrl-C ends the command at once.
+/// Creates the drivers of a command. While they wait for a silent device, a message is printed, and
+/// an interrupt ends the wait. Without [`Interrupt::install`], Ctrl-C ends the command at once.
 pub(crate) fn drivers() -> Drivers {
     let (start, told_at_s) = (Instant::now(), AtomicU64::new(0));
     Drivers::with_timeout_policy(TimeoutPolicy::new(move |waiting| {
         let (now_s, told_s) = (start.elapsed().as_secs(), told_at_s.load(Ordering::Relaxed));
         let is_due = waiting.waited.as_secs() >= TOLD_EVERY_S && now_s >= told_s + TOLD_EVERY_S;
-        // One of those that wait at a time.
+        // Only one of several waiting threads prints the message.
         if is_due
             && told_at_s
                 .compare_exchange(told_s, now_s, Ordering::Relaxed, Ordering::Relaxed)

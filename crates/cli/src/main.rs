@@ -5,13 +5,14 @@
 //! - `command/`: one file or folder per subcommand: its arguments, and what it does. A command
 //!   imports no other.
 //! - `study/`: the environment of a study.
-//! - `load/`: from lines of input to records in a table.
+//! - `load/`: loads lines of input as records into a table.
 //! - `parse/`: arguments of several commands: which store and how to open it, keys, sizes.
 //! - `events/`: logs.
 //! - `show/`: output that survives a closed pipe, bars, words for numbers.
 //! - `interrupt`, `failure`: requests to stop, and errors with a way out.
 //!
-//! Everything about stores is in the library `qpair`; what is here reads words and prints some.
+//! Everything about stores is in the library `qpair`. This crate parses arguments and prints
+//! results.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![allow(
@@ -59,10 +60,10 @@ pub(crate) struct Arguments {
 fn main() -> ExitCode {
     let Arguments { command } =
         Arguments::parse_from(command::as_fio_takes_them(std::env::args_os()));
-    // A write past the limit of a file's size (ulimit -f) fails then, with an error that says so,
-    // and does not end the process.
+    // With this handler, a write beyond the file size limit (ulimit -f) fails with an error that
+    // says so, and does not end the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    // `target` logs what others take note of.
+    // `target` logs events. Other commands show them as notes.
     if !matches!(command, Command::Target(_)) {
         events::notes();
     }

@@ -37,7 +37,8 @@ pub(crate) fn read_back_random(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Many requests on ranges that do not overlap, in flight together, completing in any order.
+/// Checks many requests in flight together, on ranges that do not overlap, that complete in any
+/// order.
 pub(crate) fn read_back_in_flight(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);
@@ -45,7 +46,7 @@ pub(crate) fn read_back_in_flight(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     let mut line = rig.open(depth, None)?;
     let mut model = fill(rig, &mut line)?;
-    // Each lane owns one slice of the region, so nothing in flight overlaps.
+    // Each lane has its own slice of the region, so requests in flight do not overlap.
     let lane_bytes = (rig.region() / u64::from(depth)).min(u64::from(rig.len_max()));
     let lane_blocks = lane_bytes as u32 / rig.block();
     if lane_blocks == 0 {
@@ -100,7 +101,7 @@ pub(crate) fn largest_transfer(rig: &mut Rig) -> CheckResult {
     line.write(0, &bytes)?;
     line.expect(0, &bytes)?;
     if limit < 4 << 20 {
-        // One block more must be refused, not cut short.
+        // A request that is one block longer must be refused, not truncated.
         let over = limit / block * block + block;
         let arena = crate::rig::arena(over.next_power_of_two() as usize, 1)?;
         let buffer = arena.lease().ok_or("no buffer")?;
@@ -124,7 +125,7 @@ pub(crate) fn last_block(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Requests use the middle of a buffer; the bytes around it stay.
+/// Checks that requests can use the middle of a buffer, and that the bytes around it do not change.
 pub(crate) fn buffer_offset(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);
@@ -186,8 +187,8 @@ pub(crate) fn force_unit_access(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// A device that has atomic writes does them, and refuses those that could be torn; any other
-/// device refuses all.
+/// Checks that a device with atomic writes executes them and refuses those that could be torn, and
+/// that any other device refuses all of them.
 pub(crate) fn atomic_write(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.unwritable() {
         return Ok(skip);
@@ -257,7 +258,7 @@ pub(crate) fn flush(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Discards, or zeroes, the middle third of a range, and looks at what is around it.
+/// Discards or zeroes the middle third of a range, and checks the data around it.
 fn punch(rig: &mut Rig, zeroes: bool) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);

@@ -54,7 +54,7 @@ pub(crate) fn grow(rig: &mut Rig) -> CheckResult {
     if grow_bytes == 0 {
         return Ok(Pass::Skipped("the options grow by nothing".into()));
     }
-    // The channel is open before, so it must notice.
+    // The channel is opened before the device grows, so the channel must notice.
     let mut line = rig.open(1, None)?;
     let bytes = rig.bytes(rig.block());
     line.write(0, &bytes)?;

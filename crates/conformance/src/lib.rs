@@ -41,18 +41,18 @@ use rig::Rig;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed of all random choices; `None`: a fresh one, printed with the report.
+    /// The seed of all random choices. `None`: a new one, printed in the report.
     pub seed: Option<u64>,
-    /// Bytes at the start of the device that the suite may overwrite; less if the device is
-    /// smaller.
+    /// The number of bytes at the start of the device that the suite may overwrite; less if the
+    /// device is smaller.
     pub region_bytes: u64,
-    /// Random steps of each random check.
+    /// The number of random steps of each random check.
     pub rounds: u32,
-    /// Requests in flight at most; less if the device allows less.
+    /// The maximum number of requests in flight; less if the device allows less.
     pub depth: u32,
     /// Whether the device keeps what is written to it; the null device does not.
     pub keeps_content: bool,
-    /// Bytes to grow a growable device by; 0 skips the check.
+    /// The number of bytes by which a growable device is grown. 0 skips the check.
     pub grow_bytes: u64,
 }
 
@@ -69,7 +69,7 @@ impl Default for Options {
     }
 }
 
-/// How a check ends when it does not fail.
+/// The result of a check that did not fail.
 pub(crate) enum Pass {
     Passed,
     Skipped(String),
@@ -78,7 +78,7 @@ pub(crate) enum Pass {
 pub(crate) type CheckResult = Result<Pass, String>;
 type Check = fn(&mut Rig) -> CheckResult;
 
-/// Every check, by name.
+/// All checks, by name.
 const CHECKS: &[(&str, Check)] = &[
     ("limits_are_sane", control::limits_are_sane),
     ("depth_limits_are_kept", control::depth_limits_are_kept),
@@ -114,8 +114,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("reset", resets::reset),
 ];
 
-/// Runs every check, each on a device of its own from `make` (which may open the same medium
-/// again).
+/// Runs every check, each on its own device from `make`, which may open the same medium again.
 pub fn run(make: impl Fn() -> Arc<dyn BlockDevice>, options: Options) -> Report {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut report = Report::new(seed);

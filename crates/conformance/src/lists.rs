@@ -1,4 +1,4 @@
-//! Lists of segments in memory that others gave.
+//! Checks lists of segments in foreign memory.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use crate::rig::{BUFFER_BYTES, Line, Rig, ensure, open, same};
 use crate::{CheckResult, Pass};
 
-/// Regions that a list is in, and bytes of each.
+/// The number of regions of a list, and the bytes of each.
 const REGIONS: u32 = 2;
 const REGION_BYTES: usize = 1 << 20;
 const PAGE_BYTES: u32 = 4096;
-/// Most segments of a list.
+/// The maximum number of segments of a list.
 const SEGMENTS_MAX: u32 = 9;
 
 fn foreign_arena(lists: u32) -> Result<Arc<Arena>, String> {
@@ -26,9 +26,9 @@ fn foreign_arena(lists: u32) -> Result<Arc<Arena>, String> {
     Ok(Arena::foreign(regions, lists, SEGMENTS_MAX as usize))
 }
 
-/// Segments of `len` bytes in all, at random places that lie apart, as the device wants them. Half
-/// of the lists lie page by page: only the first segment begins inside a page, and only the last
-/// ends in one.
+/// Returns random segments of `len` bytes in all that do not overlap, aligned as the device
+/// requires. Half of the lists consist of whole pages: only the first segment begins inside a page,
+/// and only the last ends in one.
 fn segments(rig: &mut Rig, len: u32) -> Vec<Segment> {
     let info = rig.device.info();
     let alignment = info.memory_alignment_bytes.max(1);
@@ -36,11 +36,11 @@ fn segments(rig: &mut Rig, len: u32) -> Vec<Segment> {
     let in_pages = rig.rng.bool();
     let grain = match in_pages {
         true => unit.max(PAGE_BYTES),
-        // A device that asks for no alignment takes any segments.
+        // A device without an alignment requirement accepts any segments.
         false if alignment == 1 => 1,
         false => info.logical_block_bytes,
     };
-    // Where in its grain the first segment begins.
+    // The offset of the first segment in its grain.
     let skip = if in_pages { rig.rng.u32(0..grain / unit) * unit } else { 0 };
     let end = skip + len;
     let cuts = (end - 1) / grain;
@@ -49,7 +49,7 @@ fn segments(rig: &mut Rig, len: u32) -> Vec<Segment> {
     ends.push(end);
     ends.sort_unstable();
     ends.dedup();
-    // Each has a stripe of its own in some region, in any order.
+    // Each segment has its own stripe of a region; the stripes are in random order.
     let stripe_bytes = (REGION_BYTES as u32 / SEGMENTS_MAX) & !4095;
     let mut stripes: Vec<u32> = (0..SEGMENTS_MAX).collect();
     rig.rng.shuffle(&mut stripes);
@@ -88,7 +88,7 @@ pub(crate) fn lists_of_segments(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Opens the line's channel anew, for lists also.
+/// Opens the line's channel again, for lists as well.
 fn announce(
     device: &Arc<dyn BlockDevice>,
     depth: u32,
@@ -114,8 +114,8 @@ fn one_round(rig: &mut Rig, line: &mut Line, lists: &Arc<Arena>) -> Result<(), S
         line.succeed(Request::write(offset, len, list, 1))?;
     }
     line.expect(offset, &bytes)?;
-    // A part of it, into the middle of a list: what lies around stays. Where the part does not lie
-    // as the device wants it, it is refused.
+    // Read a part of the data into the middle of a list: the bytes around it must not change. If
+    // the part is not aligned as the device requires, it must be refused.
     let block = rig.block();
     let part = rig.rng.u32(1..=len / block) * block;
     let skip = rig.rng.u32(0..=(len - part) / block) * block;
@@ -139,7 +139,7 @@ fn one_round(rig: &mut Rig, line: &mut Line, lists: &Arc<Arena>) -> Result<(), S
     ensure(untouched, || format!("a read of {part} into a list at {skip} touched bytes around it"))
 }
 
-/// Lists that are too short, or do not lie as the device wants, are refused, and come back.
+/// Checks that lists that are too short or wrongly aligned are refused and given back.
 pub(crate) fn lists_that_are_wrong(rig: &mut Rig) -> CheckResult {
     let block = rig.block();
     let alignment = rig.device.info().memory_alignment_bytes;
@@ -161,8 +161,8 @@ pub(crate) fn lists_that_are_wrong(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Memory that its owner takes away while requests are under way: each of them ends once, and the
-/// channel goes on with other memory.
+/// Takes memory away while requests are in flight. Each request must complete once, and the channel
+/// must work on with other memory.
 pub(crate) fn memory_that_shrinks(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);
@@ -179,7 +179,7 @@ pub(crate) fn memory_that_shrinks(rig: &mut Rig) -> CheckResult {
     announce(&rig.device, rig.depth(), &mut line, &lists)?;
     let block = rig.block();
     let len = rig.len_max().min(block.max(PAGE_BYTES)) / block * block;
-    // Half of them come after it is gone.
+    // Half of the requests are submitted after the memory is gone.
     for number in 0..depth {
         if number == depth / 2 {
             line.channel.kick();
@@ -207,8 +207,8 @@ pub(crate) fn memory_that_shrinks(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Writes from a list of these segments at the device's start, and reads into it; how many of the
-/// two requests a driver copied.
+/// Writes from a list of these segments at the device's start, and reads into it. Returns how many
+/// of the two requests a driver copied.
 ///
 /// # Errors
 /// Returns a description of the failure.
@@ -231,7 +231,7 @@ pub fn copied_lists(
     let mut list =
         line.succeed(Request::write(0, len as u32, list, 1))?.buffer.ok_or("no buffer")?;
     let before = line.channel.statistics().copied;
-    // Into memory that may have to be copied as well.
+    // Read into memory that may have to be copied as well.
     for (number, part) in bytes.chunks(BUFFER_BYTES as usize).enumerate() {
         line.expect(number as u64 * u64::from(BUFFER_BYTES), part)?;
     }

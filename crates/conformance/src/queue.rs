@@ -1,4 +1,4 @@
-//! The queue: its depth, its tags, its counters, its end.
+//! Checks the queue: its depth, its tags, its counters, and how it is closed.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use qpair_block::{ChannelStatistics, Request};
 use crate::rig::{Rig, ensure, free_blocks};
 use crate::{CheckResult, Pass};
 
-/// Taken up to the depth asked for, and not lost beyond it.
+/// Checks that the queue accepts requests up to its depth, and does not lose those beyond it.
 pub(crate) fn busy_gives_the_request_back(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     let mut line = rig.open(depth + 1, None)?;
@@ -40,14 +40,15 @@ pub(crate) fn busy_gives_the_request_back(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// A mix of good and bad requests: each tag comes back once, with the buffer it went down with.
+/// Checks a mix of valid and invalid requests: each tag must come back once, with the buffer of its
+/// request.
 pub(crate) fn every_tag_once(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     let mut line = rig.open(depth, None)?;
     let total = u64::from(rig.options.rounds.max(4 * depth));
     let size = rig.device.size_bytes();
     let (mut next, mut awaited) = (0, HashSet::new());
-    // Tags are the caller's own: all bits must survive.
+    // The tags belong to the caller: all bits must survive.
     let tag_of = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut blocks = std::collections::HashMap::new();
     while next < total || !awaited.is_empty() {
@@ -120,7 +121,7 @@ pub(crate) fn statistics_add_up(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// A channel that goes with requests in flight gives every buffer back first.
+/// Checks that a channel that is dropped with requests in flight gives every buffer back first.
 pub(crate) fn drop_in_flight(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     for kicked in [true, false] {

@@ -6,18 +6,18 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
-    /// The device cannot do it, or the options leave it out; why.
+    /// The device does not support it, or the options exclude it; with the reason.
     Skipped(String),
     Failed(String),
 }
 
-/// How every check ended, in order. `Display` prints it as a table.
+/// The outcomes of all checks, in order. `Display` prints a table.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub device: String,
-    /// Seed of the run: [`crate::Options::seed`] repeats it.
+    /// The seed of the run. Use it as [`crate::Options::seed`] to repeat the run.
     pub seed: u64,
-    /// Each check by name, and its end.
+    /// The name and the outcome of each check.
     pub outcomes: Vec<(&'static str, Outcome)>,
 }
 
@@ -26,12 +26,12 @@ impl Report {
         Self { device: String::new(), seed, outcomes: Vec::new() }
     }
 
-    /// Checks that held.
+    /// Returns the checks that passed.
     pub fn passed(&self) -> impl Iterator<Item = &'static str> {
         self.outcomes.iter().filter(|(_, end)| *end == Outcome::Passed).map(|(name, _)| *name)
     }
 
-    /// Checks that were left out, and why.
+    /// Returns the checks that were skipped, with the reasons.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.outcomes.iter().filter_map(|(name, end)| match end {
             Outcome::Skipped(reason) => Some((*name, reason.as_str())),
@@ -39,7 +39,7 @@ impl Report {
         })
     }
 
-    /// Checks that did not hold, and what happened.
+    /// Returns the checks that failed, with descriptions of the failure.
     pub fn failed(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.outcomes.iter().filter_map(|(name, end)| match end {
             Outcome::Failed(why) => Some((*name, why.as_str())),

@@ -1,4 +1,4 @@
-//! Resets of the device, with requests under way.
+//! Checks resets of the device while requests are in flight.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -11,8 +11,8 @@ use crate::{CheckResult, Pass};
 
 const RESETS: u32 = 4;
 
-/// Requests under way when a reset begins are back when it ends, each once, and what was
-/// acknowledged is kept.
+/// Checks that requests that are in flight when a reset begins have completed once when it ends,
+/// and that acknowledged data is kept.
 pub(crate) fn reset(rig: &mut Rig) -> CheckResult {
     match rig.device.reset() {
         Ok(()) => {}
@@ -26,7 +26,7 @@ pub(crate) fn reset(rig: &mut Rig) -> CheckResult {
     }
     let (device, depth, block) = (rig.device.clone(), rig.depth(), rig.block());
     let depth = depth.min((rig.region() / u64::from(block)) as u32);
-    // The round that is under way, and the round that a reset ended in.
+    // The current round, and the round in which the last reset ended.
     let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
     let is_over = AtomicBool::new(false);
     let rounds = || -> Result<(), String> {
@@ -39,7 +39,7 @@ pub(crate) fn reset(rig: &mut Rig) -> CheckResult {
             }
             line.channel.kick();
             begun.store(round, Ordering::Release);
-            // A reset that does not wait is over before this thread looks.
+            // A reset that does not wait ends before this thread checks.
             thread::sleep(Duration::from_millis(2));
             await_reset(&mut line, depth, || ended.load(Ordering::Acquire) == round)?;
             for tag in 0..u64::from(depth) {
@@ -71,7 +71,7 @@ pub(crate) fn reset(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Polls until a reset is over, and then finds all that was under way back already.
+/// Polls until a reset is over, and checks that all requests have completed by then.
 fn await_reset(line: &mut Line, depth: u32, is_over: impl Fn() -> bool) -> Result<(), String> {
     let start = Instant::now();
     while !is_over() {

@@ -10,10 +10,10 @@ use qpair_block::{
 
 use crate::{Options, Pass};
 
-/// Bytes of a block of the rig's arenas; the longest ordinary request of the suite.
+/// The size of a block of the rig's arenas in bytes; the longest ordinary request of the suite.
 pub(crate) const BUFFER_BYTES: u32 = 64 << 10;
 
-/// How long a device may take for what a check waits for, before it counts as hung.
+/// The time after which a device counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Rig {
@@ -37,13 +37,13 @@ impl Rig {
         self.device.info().logical_block_bytes
     }
 
-    /// Longest ordinary request: a multiple of the logical block that fits a buffer.
+    /// Returns the longest ordinary request: a multiple of the logical block that fits a buffer.
     pub(crate) fn len_max(&self) -> u32 {
         let limit = self.device.info().transfer_bytes_max.min(BUFFER_BYTES);
         (limit / self.block() * self.block()).min(self.region() as u32)
     }
 
-    /// Bytes at the device's start to play with.
+    /// Returns the number of bytes at the device's start that checks may use.
     pub(crate) fn region(&self) -> u64 {
         let region = self.options.region_bytes.min(self.device.size_bytes()).min(1 << 30);
         region / u64::from(self.block()) * u64::from(self.block())
@@ -53,7 +53,7 @@ impl Rig {
         self.options.depth.min(self.device.info().depth_max).max(1)
     }
 
-    /// A random range of the region, on the grid.
+    /// Returns a random range of the region, aligned to logical blocks.
     pub(crate) fn range(&mut self) -> (u64, u32) {
         let block = self.block();
         let len = self.rng.u32(1..=self.len_max() / block) * block;
@@ -67,13 +67,13 @@ impl Rig {
         bytes
     }
 
-    /// Why checks that write cannot run, if they cannot.
+    /// Returns why checks that write must be skipped, if they must.
     pub(crate) fn unwritable(&self) -> Option<Pass> {
         let read_only = self.device.info().read_only;
         read_only.then(|| Pass::Skipped("the device is read-only".into()))
     }
 
-    /// Why checks that read back cannot run, if they cannot.
+    /// Returns why checks that read data back must be skipped, if they must.
     pub(crate) fn forgetful(&self) -> Option<Pass> {
         let forgetful = !self.options.keeps_content;
         let skip = forgetful.then(|| Pass::Skipped("the device keeps no content".into()));
@@ -103,7 +103,7 @@ pub(crate) fn arena(block_bytes: usize, blocks: u32) -> Result<Arc<Arena>, Strin
         .map_err(|e| format!("arena: {e}"))
 }
 
-/// Leases that are not out.
+/// Returns the number of free blocks.
 pub(crate) fn free_blocks(arena: &Arc<Arena>) -> u32 {
     std::iter::from_fn(|| arena.lease()).collect::<Vec<_>>().len() as u32
 }
@@ -113,7 +113,7 @@ impl Line {
         self.arena.lease().ok_or_else(|| "a buffer did not come back: the arena is empty".into())
     }
 
-    /// Submits where there must be room.
+    /// Submits a request for which there must be room.
     pub(crate) fn submit(&mut self, request: Request) -> Result<(), String> {
         let in_flight = self.channel.in_flight();
         self.channel
@@ -121,7 +121,7 @@ impl Line {
             .map_err(|r| format!("busy with {in_flight} in flight: {:?}", r.op))
     }
 
-    /// Waits for all that is in flight; completions are appended to `self.completions`.
+    /// Waits for all requests in flight. Completions are appended to `self.completions`.
     pub(crate) fn drain(&mut self) -> Result<(), String> {
         let start = Instant::now();
         while self.channel.in_flight() > 0 {
@@ -154,7 +154,7 @@ impl Line {
         Ok(completion)
     }
 
-    /// Runs one request that must succeed.
+    /// Runs a request that must succeed.
     pub(crate) fn succeed(&mut self, request: Request) -> Result<Completion, String> {
         let what = describe(&request);
         let completion = self.run(request)?;
@@ -173,7 +173,7 @@ impl Line {
 
     pub(crate) fn read(&mut self, offset_bytes: u64, len_bytes: u32) -> Result<Vec<u8>, String> {
         let mut buffer = self.lease()?;
-        // Old bytes must not pass for read ones.
+        // Old bytes must not be taken for bytes that were read.
         buffer.bytes_mut().copy_from(0, &vec![0xA5; len_bytes as usize]);
         let completion = self.succeed(Request::read(offset_bytes, len_bytes, buffer, 8))?;
         let buffer = completion.buffer.ok_or("a read without its buffer")?;

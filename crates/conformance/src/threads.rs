@@ -1,4 +1,4 @@
-//! Channels of one device on several threads.
+//! Checks channels of one device on several threads.
 
 use std::sync::mpsc;
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use crate::rig::{Rig, ensure, open};
 use crate::{CheckResult, Pass};
 
-/// Each of two channels reads what the other has written.
+/// Checks that each of two channels reads the data that the other has written.
 pub(crate) fn two_threads(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);
@@ -15,7 +15,7 @@ pub(crate) fn two_threads(rig: &mut Rig) -> CheckResult {
     let block = rig.block();
     let blocks = rig.region() / u64::from(block);
     let (device, depth) = (rig.device.clone(), rig.depth());
-    // The writer says what it wrote where; the reader answers when it has seen it.
+    // The writer sends the offset and the data; the reader answers when it has read them.
     let player = |give: mpsc::Sender<(u64, Vec<u8>)>,
                   take: mpsc::Receiver<(u64, Vec<u8>)>,
                   mut rng: fastrand::Rng| {
@@ -51,7 +51,7 @@ pub(crate) fn two_threads(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// Several threads write and read their own parts at once.
+/// Checks threads that write and read their own parts at the same time.
 pub(crate) fn busy_threads(rig: &mut Rig) -> CheckResult {
     if let Some(skip) = rig.forgetful() {
         return Ok(skip);

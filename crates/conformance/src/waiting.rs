@@ -1,5 +1,5 @@
-//! Sleeping, and being woken. Nothing here asserts how long a sleep took, only that it ended for
-//! its reason.
+//! Checks sleeping and wake-ups. No check asserts how long a sleep took, only that it ended for the
+//! right reason.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use crate::rig::{Line, Rig, check_timeout, ensure};
 use crate::{CheckResult, Pass};
 
-/// One completion is enough, at once.
+/// Waits for one completion, and does not linger.
 const ONE: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
 
 fn submit_reads(rig: &mut Rig, line: &mut Line, count: u32) -> Result<(), String> {
@@ -38,7 +38,8 @@ pub(crate) fn wait_times_out_idle(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// A wait without time-out returns when there is something; it rings the doorbell itself.
+/// Checks that a wait without time-out returns when there are completions, and that it rings the
+/// doorbell itself.
 pub(crate) fn wait_returns_completions(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     let mut line = rig.open(depth, None)?;
@@ -66,11 +67,11 @@ pub(crate) fn wait_wants_and_lingers(rig: &mut Rig) -> CheckResult {
     for round in 0..rig.options.rounds as usize / 8 {
         submit_reads(rig, &mut line, depth)?;
         let linger = lingers[round % lingers.len()];
-        // More than there is in flight is capped.
+        // A number above that of the requests in flight is capped.
         let want = rig.rng.u32(1..=2 * depth);
         let taken =
             line.channel.wait(&mut line.completions, WaitOptions { want, linger, timeout: None });
-        // With no time-out and the long linger, nothing but enough completions ends the wait.
+        // Without a time-out and with the long linger, only enough completions end the wait.
         let least = if linger == lingers[2] { want.min(depth) as usize } else { 1 };
         ensure(taken >= least, || format!("wanted {least}, got {taken}"))?;
         line.drain()?;
@@ -106,13 +107,13 @@ pub(crate) fn wait_ends_on_wake(rig: &mut Rig) -> CheckResult {
         })?;
         ensure(start.elapsed() < Duration::from_secs(9), || "only the time-out ended it".into())?;
     }
-    // A signal that stands already ends the wait as well.
+    // A signal that was set before ends the wait as well.
     wake.signal();
     line.channel.wait(&mut line.completions, ONE);
     Ok(Pass::Passed)
 }
 
-/// A wake in the middle of I/O ends the wait early and costs nothing else.
+/// Checks that a wake-up during I/O ends the wait early and has no other effect.
 pub(crate) fn wake_loses_no_completion(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     let wake = Arc::new(WakeEvent::new().map_err(|e| e.to_string())?);
@@ -134,18 +135,19 @@ pub(crate) fn wake_loses_no_completion(rig: &mut Rig) -> CheckResult {
     Ok(Pass::Passed)
 }
 
-/// The descriptor is readable when completions can be polled, again and again.
+/// Checks that the descriptor is readable whenever completions can be polled, many times in a row.
 pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
     let depth = rig.depth();
     let mut line = rig.open(depth, None)?;
     let fd = line.channel.completion_fd().map_err(|e| format!("completion_fd: {e}"))?;
-    // A duplicate, as the borrow would hold the channel; it names the same open file.
+    // Duplicate the descriptor, because a borrow would block the use of the channel. The duplicate
+    // refers to the same open file.
     let fd = match fd.map(|fd| fd.try_clone_to_owned()) {
         Some(fd) => Some(fd.map_err(|e| e.to_string())?),
         None => None,
     };
-    // Also as a member of an epoll set: some descriptors tell a thread that polls them, but not a
-    // set they are in.
+    // Also poll the descriptor as a member of an epoll set: some descriptors wake a thread that
+    // polls them, but not a set that contains them.
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| e.to_string())?;
     if let Some(fd) = &fd {
         epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
@@ -153,7 +155,8 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
     }
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     for _ in 0..rig.options.rounds / 8 {
-        // Few as well as many: one among many that tells hides others that do not.
+        // Use a single request as well as many: among many, one request that wakes the thread hides
+        // others that do not.
         let count = if rig.rng.bool() { 1 } else { depth };
         submit_reads(rig, &mut line, count)?;
         line.channel.kick();
@@ -174,7 +177,7 @@ pub(crate) fn completion_fd(rig: &mut Rig) -> CheckResult {
         let found = line.completions.len();
         ensure(found == count as usize, || format!("{found} completions of {count}"))?;
         line.completions.clear();
-        // A caller that has taken all of them and looks once more can sleep.
+        // A caller that has taken all completions and polls once more can sleep.
         let start = Instant::now();
         while let Some(fd) = &fd {
             line.channel.poll(&mut line.completions);

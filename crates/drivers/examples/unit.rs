@@ -1,5 +1,5 @@
-//! A SCSI unit of this machine, by the drivers here: the conformance suite over it, resets and
-//! tasks while it works, and what comes and goes behind its host.
+//! Tests a SCSI unit of this machine with the drivers here: the conformance suite, resets and task
+//! management during I/O, and units that are added or removed behind the host.
 //!
 //! ```text
 //! unit write NAME FILE       the file's bytes to its start, and a flush
@@ -9,7 +9,8 @@
 //! unit changes HOST FILE     makes FILE, and waits until a unit has come, was read, and has gone
 //! ```
 //!
-//! NAME as after `scsi:` in the name of a device: `0000:00:05.0/0`; HOST is its first part.
+//! NAME has the form of a device name after `scsi:`, such as `0000:00:05.0/0`. HOST is its first
+//! part.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 #![allow(clippy::print_stderr, reason = "a program that reports")]
@@ -133,8 +134,8 @@ impl Writer {
         Ok(Self { channel: disk.open_channel(&options)?, arena, completions: Vec::new() })
     }
 
-    /// Sends one request to each place, all at once; `fill_of` gives the byte that is written or
-    /// expected there.
+    /// Sends one request to each position, all at once. `fill_of` returns the byte that is written
+    /// or expected there.
     fn round(&mut self, op: Op, fill_of: impl Fn(u64) -> u8) -> Anything<()> {
         for number in 0..u64::from(DEPTH) {
             let mut buffer = self.arena.lease().ok_or("a buffer did not come back")?;
@@ -168,7 +169,7 @@ impl Writer {
 fn resets(drivers: &Drivers, name: &str) -> Anything<()> {
     let disk = drivers.scsi_disk(name)?;
     let (host, unit) = (disk.host().clone(), disk.unit());
-    // Each reset costs a command a retry, and telling of it another one.
+    // Each reset costs a command a retry, and the report of the reset another one.
     let options = ScsiOptions { retries_max: 255, ..ScsiOptions::default() };
     let disk = ScsiDisk::open(host.clone(), unit, name, options)?;
     let mut writer = Writer::new(&disk)?;
@@ -214,7 +215,7 @@ fn disturb(host: &dyn Host, unit: Unit) -> Anything<(u32, u32)> {
         host.reset()?;
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Past the report of the resets.
+    // Receive the report of the resets.
     queue.poll(&mut Vec::new());
     let cdb = Command::Inquiry { page: None, allocation: 96 }.encode();
     let mut aborts = 0;

@@ -14,12 +14,12 @@ use crate::{nvme, scsi, soft, vhost_user};
 /// The drivers of a program and the devices that they have open.
 ///
 /// A PCI function has one driver in a process, however many of its namespaces or units are in use.
-/// Names that lead to one NVMe controller or SCSI host share it, if they are opened by one
-/// `Drivers`. So a program makes one value and gives clones of it to all code that opens devices; a
-/// clone is a handle to the same drivers. Two values that were made separately do not know each
-/// other: opening a function by the second that the first has open fails with `Busy`.
+/// Names that lead to one NVMe controller or SCSI host share it if one `Drivers` opens them. A
+/// program should therefore create one value and give clones of it to all code that opens devices;
+/// a clone is a handle to the same drivers. Two values that were created separately do not know
+/// each other: if the first has a function open, opening it with the second fails with `Busy`.
 ///
-/// Devices keep what they need. They may outlive the `Drivers` that opened them.
+/// Devices keep the drivers that they need, and may outlive the `Drivers` that opened them.
 ///
 /// ```
 /// use qpair_drivers::Drivers;
@@ -103,7 +103,7 @@ impl Drivers {
         }
     }
 
-    /// Returns an [`Opener`] for everything: `files` opens files, and these drivers open other
+    /// Returns an [`Opener`] for all devices: `files` opens files, and these drivers open other
     /// devices.
     pub fn opening<F>(&self, files: F) -> Opening<'_, F>
     where
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn drivers_made_apart_know_nothing_of_each_other() {
         let (one, other) = (Drivers::new(), Drivers::new());
-        // A soft drive that is lent by name.
+        // A soft drive that is shared by name.
         let name = "size=1MiB,serial=apart";
         let drive = one.nvme_device("softnvme", name).unwrap();
         one.lend_soft(name, &drive);

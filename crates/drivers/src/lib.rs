@@ -27,7 +27,7 @@ pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;
 pub use soft::SoftDrive;
 
-/// Whether the data on a device of that name is lost when the program ends.
+/// Whether the data on the device with that name is lost when the program ends.
 #[must_use]
 pub fn is_volatile(driver: &str, name: &str) -> bool {
     match driver {

@@ -25,8 +25,8 @@ impl Drivers {
 
     /// Opens the function at an address.
     ///
-    /// `huge_pages`: only memory of reserved huge pages is shared with the process at the other end
-    /// of a socket.
+    /// With `huge_pages`, only memory of reserved huge pages is shared with the process at the
+    /// other end of a socket.
     ///
     /// # Errors
     /// The errors of VFIO or of that process.
@@ -45,10 +45,10 @@ impl Drivers {
         }
     }
 
-    /// Returns the controller at an address: the one that is open already, or a new one.
+    /// Returns the controller at an address: an open one, or a new one.
     ///
     /// # Errors
-    /// `Busy` if it is open with other options; otherwise the driver's errors.
+    /// `Busy` if the controller is open with other options; otherwise the driver's errors.
     pub fn controller(&self, address: &NvmeAddress) -> Result<Arc<Controller>> {
         // Held while a controller is set up: another thread that asks for the same one waits for
         // it.

@@ -28,7 +28,7 @@ use qpair_virtio_scsi::VirtioScsiDriver;
 
 use crate::Drivers;
 
-/// The name of the host that is made of software.
+/// The name of the emulated host.
 const SOFT: &str = "soft";
 
 /// The open hosts and disks. A host has one driver, and a disk is one device. They are closed with
@@ -36,7 +36,7 @@ const SOFT: &str = "soft";
 pub(crate) struct Open {
     drivers: Registry<Arc<dyn PciFunction>>,
     hosts: HashMap<String, Weak<dyn Host>>,
-    /// By the unit's name.
+    /// Open disks by the names of their units.
     disks: HashMap<String, (Weak<ScsiDisk>, String)>,
 }
 
@@ -119,11 +119,11 @@ fn split_options(name: &str) -> Result<(ScsiOptions, &str)> {
 }
 
 impl Drivers {
-    /// Returns the disk of that name: the one that is open already, or a new one.
+    /// Returns the disk with that name: an open one, or a new one.
     ///
     /// # Errors
-    /// `Invalid` for a name that makes no sense; `Busy` if the disk is open by another path;
-    /// `NotFound`; the driver's errors.
+    /// `Invalid` for an invalid name; `Busy` if the disk is open by another path; `NotFound`; the
+    /// driver's errors.
     pub fn scsi_disk(&self, name: &str) -> Result<Arc<ScsiDisk>> {
         let address = Address::parse(name)?;
         let mut open = self.scsi().lock();
@@ -160,16 +160,16 @@ impl Drivers {
         Ok(disk)
     }
 
-    /// Returns the host by its name: the one that is open already, or a new one.
+    /// Returns the host with that name: an open one, or a new one.
     ///
     /// # Errors
-    /// `Invalid` for a name that makes no sense; the errors of the function and the driver.
+    /// `Invalid` for an invalid name; the errors of the function and the driver.
     pub fn scsi_host(&self, name: &str) -> Result<Arc<dyn Host>> {
         self.scsi().lock().host(name, self)
     }
 
     /// Opens the host at `[OPTIONS:]HOST`, which is a disk's name without its unit. Returns the
-    /// same host if it is open already.
+    /// same host if it is already open.
     ///
     /// # Errors
     /// As [`Drivers::scsi_host`].
@@ -216,7 +216,7 @@ fn find_named(host: &Arc<dyn Host>, address: &Address<'_>, name: &str) -> Result
         })
 }
 
-/// A SCSI host, opened by its address, whose disks are opened by their places.
+/// A SCSI host, opened by its address. Its disks are opened by target and unit.
 #[derive(Debug)]
 pub struct ScsiController {
     drivers: Drivers,
@@ -231,8 +231,8 @@ impl ScsiController {
         &self.host
     }
 
-    /// Returns the units that are there now, each with the reason why it cannot be used, if there
-    /// is one. Asks each target for its list.
+    /// Returns the present units, each with the reason why it cannot be used, if there is one. Asks
+    /// each target for its list of units.
     ///
     /// # Errors
     /// The errors of the host's scan.
@@ -246,7 +246,7 @@ impl ScsiController {
             }
             match units(&self.host, target.number, self.options) {
                 Ok(found) => all.extend(found.into_iter().map(|lun| (unit(lun), None))),
-                // The target went between the scan and the question, or does not answer.
+                // The target was removed after the scan, or does not answer.
                 Err(error) => all.push((unit(Lun::default()), Some(error.to_string()))),
             }
         }
@@ -270,7 +270,7 @@ impl Open {
             return Ok(host);
         }
         let Some(host) = self.drivers.add_device(function(name, drivers)?) else {
-            // No driver is added later here.
+            // No driver will be added here later.
             self.drivers.forget_waiting();
             let drivers: Vec<&str> = self.drivers.drivers().collect();
             let context = format!("scsi:{name} is not a SCSI controller that this program drives");

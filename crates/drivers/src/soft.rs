@@ -21,7 +21,7 @@ pub(crate) const KEYS: Keys<NvmeAddress> = Keys {
     },
 };
 
-/// A drive made of software and the driver that drives it, in one process.
+/// An emulated drive with its driver, in one process.
 pub struct SoftDrive {
     /// The drive's only namespace, through the driver.
     pub device: Arc<NvmeDevice>,
@@ -29,16 +29,15 @@ pub struct SoftDrive {
     pub drive: Arc<SoftNvme>,
 }
 
-/// Drives that are opened by name, each while its lender has it.
+/// Drives that are shared by name, as long as their owners keep them.
 pub(crate) type Lent = Vec<(String, Weak<NvmeDevice>)>;
 
 impl Drivers {
-    /// Makes a drive made of software: `[wait=...,queue_entries=N,timeout_ms=N,]` and the options
-    /// of [`SoftNvmeOptions`].
+    /// Creates an emulated drive: `[wait=...,queue_entries=N,timeout_ms=N,]` followed by the
+    /// options of [`SoftNvmeOptions`].
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense; `NoSpace` for more memory than there is; the
-    /// driver's errors.
+    /// `Invalid` for invalid options; `NoSpace` if there is too little memory; the driver's errors.
     pub fn soft_drive(&self, text: &str) -> Result<SoftDrive> {
         let (controller, drive) = controller(text, self.timeout_policy())?;
         let namespaces = controller.namespaces().len();
@@ -52,22 +51,22 @@ impl Drivers {
         Ok(SoftDrive { device: Arc::new(device), drive })
     }
 
-    /// Shares this drive with all who open a soft drive of that name by these drivers, as long as
-    /// it lives. Otherwise each opening makes another drive.
+    /// Shares this drive, as long as it lives, with all callers that open a soft drive of that name
+    /// with these drivers. Otherwise each opening creates another drive.
     pub fn lend_soft(&self, name: &str, device: &Arc<NvmeDevice>) {
         let mut lent = self.all_lent().lock();
         lent.retain(|(_, device)| device.strong_count() > 0);
         lent.push((name.to_owned(), Arc::downgrade(device)));
     }
 
-    /// Returns the drive of that name that was shared last.
+    /// Returns the drive that was shared last under that name.
     pub(crate) fn lent(&self, name: &str) -> Option<Arc<NvmeDevice>> {
         let lent = self.all_lent().lock();
         lent.iter().rev().filter(|(its, _)| its == name).find_map(|(_, device)| device.upgrade())
     }
 }
 
-/// Makes a drive, and the driver for it.
+/// Creates a drive and its driver.
 pub(crate) fn controller(
     text: &str,
     timeout_policy: TimeoutPolicy,

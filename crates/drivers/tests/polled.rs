@@ -1,9 +1,9 @@
 //! A thread over several polled drives makes no system call for an I/O, because it polls all of
 //! them.
 //!
-//! The thread once slept instead. Only channels that reported completions without a system call
-//! were polled, and neither NVMe nor SCSI channels reported that. Two drives behind one thread cost
-//! an event and a poll(2) for each I/O, while one drive cost nothing.
+//! A regression: the thread slept instead. Only channels that reported completions without a system
+//! call were polled, and neither NVMe nor SCSI channels reported that. Two drives behind one thread
+//! cost an event and a poll(2) for each I/O, while one drive cost nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -19,12 +19,12 @@ use qpair_block::{
 };
 use qpair_drivers::Drivers;
 
-/// A drive whose commands take a while, so that a wait does not find them done at once.
+/// A drive whose commands take some time, so that a wait does not find them complete at once.
 const NVME: &str = "softnvme:size=1MiB,profile=optane";
 const SCSI: &str = "scsi:soft/0";
 const BLOCK_BYTES: u32 = 4096;
 const READS: u64 = 400;
-/// The number of calls of a run that are not for an I/O: each of up to 24 drives makes its
+/// The maximum number of calls of a run that are not for an I/O: each of up to 24 drives makes its
 /// completion descriptor readable once.
 const SET_UP_MAX: u64 = 24;
 
@@ -39,7 +39,7 @@ fn stripe_of(drive: &str, count: usize) -> Arc<dyn BlockDevice> {
     open(&format!("stripe:unit=4KiB:{}", vec![drive; count].join("+")))
 }
 
-/// Performs [`READS`] reads, `depth` at a time: `submit` sends one, and `wait` takes completions.
+/// Executes [`READS`] reads, `depth` at a time: `submit` sends one, and `wait` takes completions.
 fn read(
     arena: &Arc<Arena>,
     depth: u64,
@@ -151,7 +151,7 @@ fn what_lies_before_polled_drives_adds_no_calls() {
     ] {
         for wake in [false, true] {
             let calls = calls_of(&*two(drive), 8, 1, wake);
-            // A delay sets a timer for what it holds back.
+            // A delay sets a timer for each request that it holds.
             let most = if name == "delay" { 2 * READS } else { SET_UP_MAX };
             assert!(calls <= most, "{name}, wake {wake}: {calls} calls for {READS} reads");
         }
@@ -182,8 +182,8 @@ fn a_pair_of_polled_drives_makes_no_calls() {
     }
 }
 
-/// The thread that has the channels below it makes no call for an I/O either; that thread and the
-/// caller wake each other.
+/// With a separate I/O thread, that thread makes no call for an I/O on the channels below either.
+/// It and the caller wake each other.
 #[test]
 fn a_thread_for_io_does_not_sleep_while_a_polled_drive_works() {
     let device = IoThreadDevice::new(open(NVME)).unwrap();
@@ -193,7 +193,7 @@ fn a_thread_for_io_does_not_sleep_while_a_polled_drive_works() {
     assert!(calls <= 6 * READS + SET_UP_MAX, "{calls} calls for {READS} reads");
 }
 
-/// A thread that polls several drives notices the wake event, and its time-out.
+/// A thread that polls several drives notices the wake event and its time-out.
 #[test]
 fn looking_ends_when_it_is_to_end() {
     let stripe = stripe_of("softnvme:size=1MiB,timeout_rate=1", 2);
@@ -223,7 +223,7 @@ fn looking_ends_when_it_is_to_end() {
                 wake.awake();
             });
         }
-        // What hangs ends by the driver's ladder: not here, where it would take its time.
+        // A hanging command ends by the driver's error ladder, which would take too long here.
         std::mem::forget(channel);
     }
 }

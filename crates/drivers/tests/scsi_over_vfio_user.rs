@@ -1,5 +1,5 @@
-//! The mpt3sas driver over a socket, on a strict soft HBA that another thread serves: the suite of
-//! every block device.
+//! Tests the mpt3sas driver over a socket, on a strict soft HBA that another thread serves, with
+//! the conformance suite.
 
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
@@ -16,7 +16,7 @@ use qpair_drivers::Drivers;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 use qpair_vfio_user::{Host, Idle, Server, ServerOptions};
 
-/// An HBA on a thread of its own; dropping it ends the thread.
+/// An HBA on a separate thread, which ends when this is dropped.
 struct Served {
     card: Arc<SoftHba>,
     name: String,
@@ -61,8 +61,8 @@ fn pass(text: &str) {
 }
 
 fn pass_by(options: &str, text: &str) {
-    // The suite opens a device for each check, and may keep the previous one: each is behind an HBA
-    // of its own. An HBA that no check uses any more ends, with its thread.
+    // The suite opens a device for each check, and may keep the previous one, so each device is
+    // behind its own HBA. An unused HBA ends with its thread.
     let (all, violations) = (Mutex::new(VecDeque::new()), Mutex::new(Vec::new()));
     let end = |served: Served| {
         violations.lock().unwrap().extend(served.card.violations().told);
@@ -97,8 +97,8 @@ fn with_a_volatile_write_cache() {
     pass("size=8MiB,block=512,cache=on,queues=8,strict=on");
 }
 
-/// A channel that sleeps passes the suite. Each answer that comes alone interrupts once, and
-/// channels that poll are not interrupted.
+/// A sleeping channel passes the suite. Each single answer interrupts once, and polling channels
+/// are not interrupted.
 #[test]
 fn asleep_for_interrupts() {
     pass_by("wait=sleep:", "size=8MiB,queues=8,strict=on");
@@ -120,7 +120,7 @@ fn asleep_for_interrupts() {
             assert_eq!(channel.wait(&mut completions, options), 1);
             completions.pop().unwrap().result.unwrap();
         }
-        // The signal comes after the answer that was seen: the next step of the HBA is behind it.
+        // The signal follows the answer that was seen, in the same step of the HBA.
         drop(channel);
         drop(device);
         let card = served.card.clone();

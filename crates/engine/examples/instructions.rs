@@ -16,8 +16,8 @@ fn run(what: &str, count: u64) -> Result<()> {
     let ram = RamDevice::new(RamOptions { size_bytes: 64 << 20, ..RamOptions::default() })
         .map_err(|error| qpair_engine::Error::block(error, "a device in memory"))?;
     let device: Arc<dyn BlockDevice> = Arc::new(ram);
-    // Without a log a put is made on the thread that calls, as a lookup is: no other thread's
-    // instructions are in the difference of two runs.
+    // Without a log, `put` runs on the calling thread, as a lookup does. The difference of two runs
+    // therefore contains no instructions of other threads.
     let options = StoreOptions {
         format: true,
         memory_bytes: 32 << 20,

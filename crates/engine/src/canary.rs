@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Canary {
-    /// Closing does not flush before the superblocks say that all is there.
+    /// Closing does not flush the device before the superblocks say that the store is complete.
     CloseBeforeFlush,
     /// Commits are acknowledged when their record is written, not when it survives power loss.
     AcknowledgeBeforeFlush,

@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(bitmap.own_parts(), 8);
         let mut copy = bitmap.clone();
         assert_eq!((bitmap.own_parts(), copy.own_parts()), (0, 0));
-        // What is so already is no change.
+        // A bit that already has the value is not a change.
         copy.change(0, 3 * PART_PAGES, true);
         copy.change(PART_PAGES - 1, 2, false);
         assert_eq!((bitmap.own_parts(), copy.own_parts()), (2, 2));

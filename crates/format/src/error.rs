@@ -37,7 +37,7 @@ pub enum ErrorKind {
     NotAStore,
     /// A store of a version or with features that this software does not know.
     Version,
-    /// The store was not closed, and must be recovered before it can be read.
+    /// The devices do not hold a store of this software.
     Unclean,
     /// A member of the store is missing, or is in the place of another one.
     Member,
@@ -73,7 +73,7 @@ pub enum ErrorKind {
     Panicked,
 }
 
-/// A way out that a program can offer to its user in its own words: a command, an option, a button.
+/// A remedy that a program can offer to its user in its own words: a command, an option, a button.
 ///
 /// ```
 /// use qpair_format::{Error, Remedy};
@@ -95,13 +95,13 @@ pub enum Remedy {
     Repair,
     /// Find all damage, before a repair: `Store::check`.
     Check,
-    /// Create a store where there is none: the devices hold only zeroes.
+    /// Create a store on devices that hold only zeroes.
     Make,
     /// Allow the content of a device to be lost.
     Overwrite,
     /// Name the device that the store's log is on: `LogPlace`.
     NameLog,
-    /// Name the log device, or another place for the log of a store that was closed.
+    /// Name the log device, or another place for the log of a closed store.
     PlaceLog,
     /// Give the store more memory.
     Memory,
@@ -113,11 +113,11 @@ pub enum Remedy {
     FewerWorkers,
 }
 
-/// The way out of damage.
+/// The advice for a damaged store.
 pub const SALVAGE: &str =
     "restore the store from a backup, or run a repair, which salvages the readable records";
 
-/// An error: a kind for programs, context for people, the cause, and the way out.
+/// An error: a kind for programs, context for people, the cause, and the remedy.
 #[derive(Clone)]
 pub struct Error(std::sync::Arc<Inner>);
 
@@ -136,13 +136,13 @@ impl Error {
         Self::made(kind, context.into(), None, None)
     }
 
-    /// Creates an error with a way out.
+    /// Creates an error with advice for people.
     #[must_use]
     pub fn with_hint(kind: ErrorKind, context: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::made(kind, context.into(), Some(hint.into()), None)
     }
 
-    /// Creates an error with a way out that programs have their own words for.
+    /// Creates an error with a remedy that programs have their own words for.
     #[must_use]
     pub fn with_remedy(
         kind: ErrorKind,
@@ -162,26 +162,26 @@ impl Error {
         Self(Inner { kind, context, hint, remedy, source: None }.into())
     }
 
-    /// Creates the error of damage that only a backup or a repair helps against.
+    /// Creates the error for damage, for which only a backup or a repair helps.
     #[doc(hidden)]
     pub fn damaged(context: impl Into<String>) -> Self {
         Self::with_remedy(ErrorKind::Corrupt, context, SALVAGE, Remedy::Repair)
     }
 
-    /// Creates the error of a call after the close.
+    /// Creates the error for a call after the close.
     #[doc(hidden)]
     pub fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
-    /// Creates the error of a call on a dropped table.
+    /// Creates the error for a call on a dropped table.
     #[doc(hidden)]
     #[cold]
     pub fn table_dropped() -> Self {
         Self::new(ErrorKind::NotFound, "the table was dropped")
     }
 
-    /// Creates an error from one of the block layer that occurred during `context`.
+    /// Creates an error from an error of the block layer that occurred during `context`.
     #[doc(hidden)]
     #[must_use]
     pub fn block(source: block::Error, context: impl Into<String>) -> Self {
@@ -192,7 +192,7 @@ impl Error {
         Self(Inner { kind, context, hint, remedy, source }.into())
     }
 
-    /// Creates an error from one of a request that occurred during `context`.
+    /// Creates an error from an error of a request that occurred during `context`.
     #[doc(hidden)]
     #[must_use]
     pub fn io(source: block::IoError, context: impl Into<String>) -> Self {
@@ -216,7 +216,7 @@ impl Error {
         Self::with_hint(ErrorKind::Limit, context, block::IoError::RAISE_THREADS)
     }
 
-    /// Adds a further way out. The remedy of an earlier one stays.
+    /// Adds an alternative remedy. The remedy of an earlier one stays.
     #[doc(hidden)]
     #[must_use]
     pub fn or_remedy(self, hint: impl fmt::Display, remedy: Remedy) -> Self {
@@ -244,20 +244,20 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns the operation, its object and the outcome: the message without the cause and the way
-    /// out.
+    /// Returns the operation, its object and the outcome: the message without the cause and the
+    /// remedy.
     #[must_use]
     pub fn context(&self) -> &str {
         &self.0.context
     }
 
-    /// Returns the way out, if one is known.
+    /// Returns the advice, if there is any.
     #[must_use]
     pub fn way_out(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// Returns the way out that a program can offer, if there is one.
+    /// Returns the remedy that a program can offer, if there is one.
     #[must_use]
     pub fn remedy(&self) -> Option<Remedy> {
         self.0.remedy

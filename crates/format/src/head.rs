@@ -18,7 +18,7 @@ pub fn head_u64(bytes: &[u8]) -> u64 {
         return u64::from_be_bytes(*head);
     }
     match (bytes.first_chunk(), bytes.last_chunk()) {
-        // Where both have a byte, they have the same.
+        // At the positions that both loads cover, they have the same bytes.
         (Some(first), Some(last)) => {
             u64::from(u32::from_be_bytes(*first)) << 32
                 | u64::from(u32::from_be_bytes(*last)) << (64 - 8 * bytes.len())

@@ -1,4 +1,4 @@
-//! Places: the address of a page on the device, and the version of the page that is meant.
+//! Places: the address of a page on the device, together with the expected version of the page.
 //!
 //! A place is a word: the page's id in bits 0 to 39, the *version* in bits 40 to 61. The page has
 //! the word in its header, and the reference to the page, or the image of a checkpoint, has the
@@ -28,8 +28,7 @@ pub fn place(page_id: u64, version: u32) -> u64 {
     page_id | u64::from(version) << PAGE_BITS
 }
 
-/// Half of the versions: the number of those for images, and of those for pages that move on their
-/// own.
+/// Half of the versions: one half is for images, the other for pages that move on their own.
 const HALF: u32 = 1 << (VERSION_BITS - 1);
 
 /// Chooses versions. A place is not repeated for two million page moves, or checkpoints.

@@ -74,8 +74,8 @@ pub struct Superblock {
     pub generation: u64,
     /// The time of creation, in seconds since 1970.
     pub created_s: u64,
-    /// The store may only be used once it is complete, and it was not closed yet. No process opens
-    /// it.
+    /// Whether the store may be used only once it is complete, and has not been closed yet. No
+    /// process opens such a store.
     pub unfinished: bool,
     /// Whether large values may be in several runs of pages.
     pub extents: bool,

@@ -3,14 +3,14 @@
 
 use qpair_memory::FrameIndex;
 
-/// Bit 63: the reference is swizzled. Places are smaller.
+/// Bit 63: the reference is swizzled. Places are smaller than this bit.
 const HOT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swip {
-    /// A frame: the child is in memory, or being loaded.
+    /// The number of a frame: the child is in memory, or being loaded.
     Hot(FrameIndex),
-    /// A page on the device, by its [place](crate::place).
+    /// The [place](crate::place) of a page on the device.
     Cold(u64),
 }
 

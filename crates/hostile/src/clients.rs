@@ -24,7 +24,7 @@ use crate::raw::{Raw, memory};
 use crate::served::said;
 
 pub(super) const KINDS: usize = 12;
-/// The most doorbells that are kept after their session.
+/// The maximum number of doorbells that are kept after their session.
 const STALE_MAX: usize = 8;
 const IOVA: u64 = 1 << 32;
 const MEMORY_BYTES: u64 = 256 << 10;
@@ -150,7 +150,7 @@ impl Clients {
         let stop = AtomicBool::new(random.bool());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Empties and fills it, and lets it wait again, while the server signals it.
+                // Empty and fill the event, and let it wait again, while the server signals it.
                 while !stop.load(Ordering::Relaxed) {
                     let _ = fcntl_setfl(&full, OFlags::NONBLOCK);
                     let _ = rustix::io::read(&full, &mut [0; 8]);
@@ -231,7 +231,7 @@ impl Clients {
     fn many_maps(&self, random: &mut Rng) -> Result<(), String> {
         let mut raw = self.agreed()?;
         let file = memory(8192)?;
-        // Without answers, so that past the limit takes no longer than it must.
+        // Request no answers, so that exceeding the limit takes little time.
         for number in 0..random.u64(1..5000) {
             if !raw.map_posted(IOVA + (number << 13), 8192, &file) {
                 break;
@@ -253,7 +253,7 @@ impl Clients {
             for entry in 0..32 {
                 let mut words = [0u32; 16];
                 words.fill_with(|| if random.bool() { 0 } else { random.u32(..) });
-                // Opcodes that there are; addresses that may be; small numbers.
+                // Use existing opcodes, addresses that may be valid, and small numbers.
                 words[0] = u32::from(random.u8(0..0x20)) | random.u32(..) << 16;
                 words[1] = random.u32(0..3);
                 words[6] = random.u32(0..MEMORY_BYTES as u32 / 4096) << 12;

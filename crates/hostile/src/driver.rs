@@ -20,7 +20,7 @@ pub(super) struct Driver {
     channel: Box<dyn IoChannel>,
     buffer: Option<Buffer>,
     pub(super) blocks: u64,
-    // After the channel.
+    // Must be dropped after the channel.
     _device: NvmeDevice,
 }
 

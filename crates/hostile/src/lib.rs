@@ -80,11 +80,10 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let served = Served::start()?;
     let mut counts = Counts::default();
-    // A drive that no hostile client comes to, served by the same thread: its blocks are known for
-    // ever.
+    // No hostile client visits this drive, served by the same thread, so its blocks stay known.
     let mut quiet = Blocks::new(seed);
     counts.verified += quiet.visit(served.path(1), 64)?;
-    // One of each, so that what is made once is there before it is counted.
+    // Run each attack once, so that lazily created resources exist before they are counted.
     let mut hostile = clients::Clients::new(served.path(0));
     for number in 0..clients::KINDS {
         watchdog.set(&format!("the first client of kind {number}"));

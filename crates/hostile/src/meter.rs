@@ -23,7 +23,7 @@ impl Meter {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
             line.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
         };
-        // Files in memory, also those that were never touched through a mapping.
+        // Count files in memory, also those that were never accessed through a mapping.
         let mut shared_kib = 0;
         let mut descriptors = 0;
         for entry in fs::read_dir("/proc/self/fd").map_err(failed)?.flatten() {

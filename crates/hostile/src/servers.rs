@@ -45,7 +45,7 @@ pub(super) fn attack(random: &mut Rng, name: impl Fn(&str)) -> std::result::Resu
     };
     let driven = drive(&path, random);
     stop.store(true, Ordering::Relaxed);
-    // A server that still waits for a driver.
+    // Release a server that still waits for a driver.
     drop(UnixStream::connect(&path));
     thread.join().map_err(|_| "a thread of the server's panicked".to_owned())?;
     let _ = std::fs::remove_dir_all(&folder);
@@ -65,7 +65,7 @@ fn drive(path: &Path, random: &mut Rng) -> bool {
     let Ok(mut driver) = Driver::open(client, options) else { return false };
     for _ in 0..random.usize(1..40) {
         let block = random.u64(0..driver.blocks.max(1));
-        // What is read is anything.
+        // The data read can be anything.
         let done = if random.bool() {
             driver.write(block, random.u64(..))
         } else {
@@ -101,7 +101,7 @@ fn nonsense(path: &Path, seed: u64, stop: Arc<AtomicBool>) -> std::result::Resul
                 3 => Vec::new(),
                 4 => Header::command(3, Command::DmaRead, 16).message(&[0; 16]),
                 5 => asked.reply(payload.len() + 100).message(&payload),
-                // What was asked, given back: the sizes are right then.
+                // Return the request itself, because its sizes are right.
                 6 | 7 => asked.reply(bytes - 16).message(&message[16..bytes]),
                 _ => asked.reply(payload.len()).message(&payload),
             };
@@ -199,11 +199,11 @@ impl Liar {
         let memory = self.memory.lock();
         let Some(memory) = memory.get(random.usize(0..memory.len().max(1))) else { return };
         let bytes = memory.bytes();
-        // Queues are at the beginning, most often.
+        // The queues are usually at the beginning.
         let end = if random.bool() { bytes.len().min(32 << 10) } else { bytes.len() };
         let at = random.usize(0..end.max(1)) & !15;
         for word in 0..4 {
-            // Like a completion: small numbers, either phase, mostly no error.
+            // Make a value like a completion: small numbers, either phase, mostly no error.
             let value = match word {
                 3 => random.u32(0..64) | random.u32(0..2) << 16,
                 _ => random.u32(0..64),
@@ -267,7 +267,7 @@ impl PciWrapper for Liar {
         }
     }
 
-    // Doorbells of its own announce nothing.
+    // Doorbells in its own memory announce nothing.
     fn listen(&self) -> Listened {
         Listened::Unsignalled
     }

@@ -163,10 +163,10 @@ pub struct LogDump {
     pub ends: Vec<LogFileEnd>,
     /// The timestamp up to which commits were durable once, according to the logs.
     pub durable_timestamp: u64,
-    /// Whether something that was durable is missing.
+    /// Whether data that was once durable is missing.
     pub damaged: bool,
-    /// Whether a log ends where the device could not be read. There may be more commits behind that
-    /// place.
+    /// Whether a log ends where the device could not be read. There may be more commits after that
+    /// point.
     pub unreadable: bool,
     /// Remarks on damage outside the log.
     pub remarks: Vec<String>,
@@ -284,7 +284,7 @@ fn operation<'a>(operation: Operation<'a>, names: &mut BTreeMap<u32, String>) ->
     found.table = names.get(&found.tree).cloned();
     found.text = describe_operation(&operation, found.table.as_deref());
     if let Operation::RenameTable { tree, name } = operation {
-        // What follows is of a table of this name.
+        // Later operations are on a table of this name.
         names.insert(tree, name.to_owned());
         found.to = Some(name);
     }

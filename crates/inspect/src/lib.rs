@@ -1,4 +1,4 @@
-//! Looks at stores that are not open: dumps of their logs, and the repair of damaged ones. See
+//! Inspects stores that are not open: dumps their logs, and repairs damaged ones. See
 //! docs/design/backup-and-repair.md.
 //!
 //! Invariant: the inspected store is only read. Repairs write a new store, through the engine's own

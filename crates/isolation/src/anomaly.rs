@@ -6,31 +6,31 @@ use std::fmt;
 /// Classes of cycles, after Adya.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Writes alone.
+    /// Only edges between writes.
     G0,
-    /// Writes, and reads of what was written.
+    /// Edges between writes, and edges from a write to its reader.
     G1c,
-    /// One read of what another replaced, among other edges.
+    /// One edge from a read to the write that replaced the read state, among other edges.
     GSingle,
-    /// Two or more reads of what others replaced.
+    /// Two or more edges from a read to the write that replaced the read state.
     G2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A read has an element that no transaction appended.
+    /// A read contains an element that no transaction appended.
     Unwritten,
-    /// A list has an element twice.
+    /// A read contains an element twice.
     Duplicate,
     /// A transaction does not find what it has read or appended itself.
     Internal,
-    /// G1a: a read has an element of a transaction that was rolled back, or one that was taken
-    /// back.
+    /// G1a: a read contains an element of a transaction that was rolled back, or an element whose
+    /// append was taken back.
     AbortedRead,
-    /// G1b: a read has some of the elements that one transaction appended to a list, and lacks
+    /// G1b: a read contains some of the elements that one transaction appended to a list, and lacks
     /// others.
     IntermediateRead,
-    /// Two reads of a list of which neither is a prefix of the other.
+    /// There are two reads of a list of which neither is a prefix of the other.
     IncompatibleOrder,
     /// An acknowledged append is missing in all later reads.
     LostAppend,
@@ -38,14 +38,14 @@ pub enum Kind {
     Cycle {
         /// The class of the cycle, by its edges.
         class: Class,
-        /// Whether one of its reads was of a range, so that the missed element is a phantom.
+        /// Whether a read in the cycle was of a range, so that the missed element is a phantom.
         phantom: bool,
         /// Whether the cycle needs the order of real time to close.
         realtime: bool,
     },
 }
 
-/// Something that a store with the promised isolation cannot show.
+/// A result that a store with the promised isolation cannot produce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     pub kind: Kind,
@@ -58,19 +58,19 @@ pub struct Anomaly {
 /// The result of [`judge`](crate::judge).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The first few anomalies of each kind.
+    /// The first few anomalies of each kind, with explanations.
     pub anomalies: Vec<Anomaly>,
-    /// How many there were of each kind.
+    /// The number of anomalies of each kind.
     pub counts: BTreeMap<Kind, u64>,
-    /// Transactions that took place.
+    /// The number of transactions that took place.
     pub transactions: u64,
-    /// Reads that were compared.
+    /// The number of reads that were compared.
     pub reads: u64,
-    /// Edges between transactions, without those of real time.
+    /// The number of edges between transactions, without those of real time.
     pub edges: u64,
 }
 
-/// Anomalies of one kind that are explained.
+/// The maximum number of anomalies of one kind that are explained.
 const EXPLAINED_MAX: u64 = 3;
 
 impl Verdict {
@@ -84,14 +84,14 @@ impl Verdict {
         self.counts.contains_key(&kind)
     }
 
-    /// Whether there is a cycle of this class, whatever else it has.
+    /// Whether there is a cycle of this class, whatever its other properties are.
     #[must_use]
     pub fn has_cycle(&self, wanted: Class) -> bool {
         let is = |kind: &Kind| matches!(kind, Kind::Cycle { class, .. } if *class == wanted);
         self.counts.keys().any(is)
     }
 
-    /// Takes in an anomaly; explains it if there are few of its kind.
+    /// Counts an anomaly, and keeps an explanation if there are few of its kind.
     pub(crate) fn add(
         &mut self,
         kind: Kind,
@@ -133,7 +133,7 @@ impl fmt::Display for Kind {
 }
 
 impl fmt::Display for Verdict {
-    /// One line of counts, and then each anomaly that is explained.
+    /// Writes one line of counts, and then the explained anomalies.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { transactions, reads, edges, .. } = self;
         write!(f, "{transactions} transactions, {reads} reads, {edges} edges: ")?;

@@ -2,14 +2,14 @@
 
 use crate::graph::Edge;
 
-/// The components of more than one node.
+/// Returns the components of more than one node.
 pub(crate) fn components(edges: &[Vec<(usize, Edge)>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let mut index = vec![UNSEEN; edges.len()];
     let mut low = vec![0; edges.len()];
     let mut on_stack = vec![false; edges.len()];
     let (mut stack, mut found, mut next) = (Vec::new(), Vec::new(), 0);
-    // Nodes on the way, each with how many of its edges were followed.
+    // The nodes on the current path, each with the number of its edges that were followed.
     let mut way: Vec<(usize, usize)> = Vec::new();
     for root in 0..edges.len() {
         if index[root] != UNSEEN {

@@ -1,42 +1,43 @@
 //! The shortest cycle of the worst class in a component.
 //!
-//! Worst is what the weakest isolation forbids already: writes alone, then with reads of what was
-//! written, then with one read of what was replaced, then with several; each without the order of
-//! real time before those that need it.
+//! The worst class is the one that the weakest isolation forbids already. The classes from the
+//! worst on: writes alone; also reads of what was written; also one read of what was replaced; also
+//! several such reads. Each class without the order of real time comes before the classes that need
+//! it.
 
 use std::collections::VecDeque;
 
 use crate::anomaly::{Class, Kind};
 use crate::graph::{Edge, Graph};
 
-/// A cycle: nodes with the edge to the next, the last one's to the first.
+/// A cycle: each node with its edge to the next. The last node's edge leads to the first.
 pub(crate) struct Cycle {
     pub(crate) kind: Kind,
     pub(crate) steps: Vec<(usize, Edge)>,
 }
 
-/// Edges that are followed for one class in one component, at most. A component is small, but for a
-/// store that is very wrong; and there the cycles of the last class are found at once.
+/// The maximum number of edges followed for one class in one component. A component is small unless
+/// the store is very wrong, and then the cycles of the last class are found at once.
 const FOLLOWED_MAX: u64 = 30_000_000;
-/// The same once there is a cycle, and a shorter one is looked for.
+/// The maximum number of edges followed after a cycle was found, to look for a shorter one.
 const FOLLOWED_MORE_MAX: u64 = 1_000_000;
 
 /// Looks for cycles in the components of a graph.
 pub(crate) struct Search<'g> {
     graph: &'g Graph,
-    /// The component of each node that was looked at.
+    /// The component of each node that was visited.
     component: Vec<usize>,
-    /// How each node was reached, and in which search.
+    /// The edge by which each node was reached, and the search that did so.
     reached: Vec<Reached>,
     searches: u64,
-    /// Edges that may still be followed.
+    /// The number of edges that may still be followed.
     left: u64,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Reached {
     search: u64,
-    /// Transactions on the way.
+    /// The number of transactions on the path.
     len: usize,
     before: Option<(usize, Edge)>,
 }
@@ -95,7 +96,7 @@ impl<'g> Search<'g> {
         best
     }
 
-    /// The shortest way, counted in transactions, if it is shorter than `len_max`.
+    /// Finds the shortest path, counted in transactions, if it is shorter than `len_max`.
     fn way(
         &mut self,
         (from, to): (usize, usize),
@@ -118,7 +119,7 @@ impl<'g> Search<'g> {
                 if !may(*edge) || self.component[*next] != self.component[node] {
                     continue;
                 }
-                // The clock and the two moments of one transaction add none.
+                // The clock's nodes, and the second node of a transaction, do not count.
                 let adds = usize::from(self.graph.facts[*next].is_some() && *edge != Edge::Within);
                 let len = len + adds;
                 let known = self.reached[*next];
@@ -147,7 +148,7 @@ impl<'g> Search<'g> {
     }
 }
 
-/// Whether a cycle of the class begins with such an edge.
+/// Whether a cycle of the class may begin with this edge.
 fn begins(class: Class, edge: Edge) -> bool {
     match class {
         Class::G0 => matches!(edge, Edge::Ww { .. }),
@@ -156,7 +157,7 @@ fn begins(class: Class, edge: Edge) -> bool {
     }
 }
 
-/// Whether a cycle of the class may go on with such an edge.
+/// Whether a cycle of the class may continue with this edge.
 fn goes_on(class: Class, realtime: bool, edge: Edge) -> bool {
     match edge {
         Edge::Within | Edge::Ww { .. } => true,

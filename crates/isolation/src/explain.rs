@@ -1,14 +1,14 @@
-//! Anomalies in words.
+//! Describes anomalies in words.
 
 use crate::cycle::Cycle;
 use crate::facts::{Facts, Role};
 use crate::graph::{Edge, Graph};
 use crate::history::{By, Element, History, Isolation, List, Operation, Outcome};
 
-/// Elements that are written out, at most.
+/// The maximum number of elements that are written out.
 const LISTED_MAX: usize = 40;
 
-/// Elements of a list.
+/// Describes the elements of a list.
 pub(crate) fn elements(elements: &[Element]) -> String {
     let shown: Vec<String> =
         elements.iter().rev().take(LISTED_MAX).rev().map(Element::to_string).collect();
@@ -27,7 +27,7 @@ pub(crate) fn name(facts: &Facts, fact: usize) -> String {
     }
 }
 
-/// A cycle: its edges, and then its transactions.
+/// Describes a cycle: its edges, and then its transactions.
 pub(crate) fn cycle(history: &History, facts: &Facts, graph: &Graph, cycle: &Cycle) -> String {
     let mut lines = Vec::new();
     for (from, edge, to) in hops(graph, cycle) {
@@ -59,10 +59,10 @@ pub(crate) fn cycle(history: &History, facts: &Facts, graph: &Graph, cycle: &Cyc
     lines.join("\n")
 }
 
-/// The edges between transactions; the clock's own become one.
+/// Returns the edges between transactions. Consecutive edges of the clock become one.
 fn hops(graph: &Graph, cycle: &Cycle) -> Vec<(usize, Edge, usize)> {
     let mut hops: Vec<(usize, Edge, usize)> = Vec::new();
-    // A cycle begins at a transaction: none begins with the clock.
+    // The cycle is listed from a transaction on, not from a node of the clock.
     let mut from = None;
     for (number, (node, edge)) in cycle.steps.iter().enumerate() {
         from = graph.facts[*node].or(from);

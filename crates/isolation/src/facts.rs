@@ -17,12 +17,12 @@ pub(crate) struct Seen {
     pub(crate) by: By,
 }
 
-/// Part of a transaction in the history.
+/// The role of a transaction in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The state at the beginning.
     Base,
-    /// A transaction of the history, by its number there.
+    /// A transaction of the history, with its number there.
     Transaction(usize),
     /// The reader after the crash.
     Recovered,
@@ -31,13 +31,13 @@ pub(crate) enum Role {
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
     pub(crate) role: Role,
-    /// The first read of each list; more where a transaction contradicts itself.
+    /// The first read of each list, and further reads if the transaction contradicts itself.
     pub(crate) seen: Vec<Seen>,
-    /// The appends that stand, in order.
+    /// The appends that were not taken back, in order.
     pub(crate) appends: Vec<(List, Element)>,
     pub(crate) outcome: Outcome,
     pub(crate) durable: bool,
-    /// Moments; 0 is the base's.
+    /// The times at which the transaction began and ended; 0 for the base.
     pub(crate) began: u64,
     pub(crate) ended: u64,
     /// Whether its reads and its commit have the same place in the order: it is serializable, or it
@@ -47,15 +47,15 @@ pub(crate) struct Fact {
     pub(crate) took_place: bool,
 }
 
-/// Who appended an element.
+/// The transaction that appended an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub(crate) fact: usize,
-    /// Else it was taken back.
+    /// Whether the append stands, that is, was not taken back.
     pub(crate) stands: bool,
 }
 
-/// All transactions, and who appended what.
+/// All transactions, and the writer of each element.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) all: Vec<Fact>,
@@ -75,7 +75,7 @@ impl Facts {
                 elements: elements.clone(),
                 by: By::Row,
             };
-            // A list that is not there any more was found empty.
+            // A list that no longer exists after the crash counts as an empty one.
             let lists: HashSet<List> = facts.writers.keys().map(|(list, _)| *list).collect();
             let absent = lists.into_iter().filter(|list| !recovered.contains_key(list));
             let mut absent: Vec<List> = absent.collect();
@@ -118,12 +118,11 @@ impl Facts {
         });
     }
 
-    /// Takes in a transaction, and compares what it found with what it had found and appended
-    /// itself.
+    /// Adds a transaction, and compares its reads with its earlier reads and appends.
     fn add(&mut self, number: usize, transaction: &Transaction, verdict: &mut Verdict) {
         let fact = self.all.len();
         let mut seen: Vec<Seen> = Vec::new();
-        // With the number of the operation.
+        // Each append of the transaction, with the number of its operation.
         let mut own: Vec<(usize, List, Element)> = Vec::new();
         for (step, operation) in transaction.operations.iter().enumerate() {
             match operation {
@@ -207,13 +206,14 @@ impl Facts {
         }
     }
 
-    /// Who appended an element, if that took place and was not taken back.
+    /// Returns the transaction that appended an element, if it took place and did not take the
+    /// append back.
     pub(crate) fn writer(&self, list: List, element: Element) -> Option<usize> {
         let writer = self.writers.get(&(list, element))?;
         (writer.stands && self.all[writer.fact].took_place).then_some(writer.fact)
     }
 
-    /// The number of a transaction in the history, if it has one.
+    /// Returns the number of a transaction in the history, if it has one.
     pub(crate) fn number(&self, fact: usize) -> Option<usize> {
         match self.all[fact].role {
             Role::Transaction(number) => Some(number),
@@ -221,7 +221,7 @@ impl Facts {
         }
     }
 
-    /// Every read, with the number of its reader.
+    /// Returns all reads, each with the number of its reader.
     pub(crate) fn reads(&self) -> impl Iterator<Item = (usize, &Seen)> {
         let all = self.all.iter().enumerate();
         all.flat_map(|(reader, fact)| fact.seen.iter().map(move |seen| (reader, seen)))

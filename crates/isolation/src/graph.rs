@@ -1,15 +1,15 @@
-//! The graph: which moment comes before which.
+//! The graph of the order of moments.
 //!
-//! A transaction at snapshot isolation has two nodes, the moment S of its reads and the moment C of
-//! its commit, with S before C. Who has one place for both, since it is serializable or only reads,
-//! has one node. Then
+//! A transaction at snapshot isolation has two nodes: the moment S of its reads and the moment C of
+//! its commit, with S before C. A transaction that is serializable or only reads has one node for
+//! both. The edges between transactions `a` and `b` are:
 //!
 //! - `a` ww or wr `b`, and `a` before `b` in real time: C of `a` is not after S of `b`;
 //! - `a` rw `b`: S of `a` is before C of `b`.
 //!
-//! A history that is possible has moments in this order, so the graph has no cycle. In a cycle of
-//! transactions with two neighbouring rw edges around one at snapshot isolation, its S and C let
-//! the cycle open: such a cycle is none in this graph.
+//! A possible history has moments in this order, so its graph has no cycle. A cycle of transactions
+//! that has two consecutive rw edges at a transaction with snapshot isolation is allowed: it is not
+//! a cycle of this graph, because that transaction's S and C are different nodes.
 
 use std::collections::HashMap;
 
@@ -18,25 +18,25 @@ use crate::facts::{Facts, Role, Seen};
 use crate::history::{By, Element, List, Outcome};
 use crate::order::Order;
 
-/// Why one moment is before another.
+/// The reason why one moment is before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Edge {
     /// The reads of a transaction are before its commit.
     Within,
-    /// Wrote the element before the one that the other wrote.
+    /// The first transaction wrote the element before the one that the second wrote.
     Ww { list: List, before: Element, after: Element },
-    /// Wrote the last element that the other read.
+    /// The first transaction wrote the last element that the second read.
     Wr { list: List, element: Element },
-    /// Read a list without an element that the other wrote.
+    /// The first transaction read a list without an element that the second wrote.
     Rw { list: List, element: Element, by_range: bool },
-    /// Had ended before the other began; also between moments of the clock.
+    /// The first transaction had ended before the second began. Also connects moments of the clock.
     Time,
-    /// Was durable before the crash.
+    /// The transaction was durable before the crash.
     Durable,
 }
 
 impl Edge {
-    /// The list that it is about, if it is about one.
+    /// Returns the list that the edge is about, if there is one.
     pub(crate) fn list(self) -> Option<List> {
         match self {
             Self::Ww { list, .. } | Self::Wr { list, .. } | Self::Rw { list, .. } => Some(list),
@@ -48,7 +48,7 @@ impl Edge {
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) edges: Vec<Vec<(usize, Edge)>>,
-    /// The transaction of each node; none for moments of the clock.
+    /// The transaction of each node; `None` for moments of the clock.
     pub(crate) facts: Vec<Option<usize>>,
     /// The nodes of each transaction's reads and commit.
     places: Vec<(usize, usize)>,
@@ -86,7 +86,7 @@ impl Graph {
         self.facts.len() - 1
     }
 
-    /// An edge from the commit of one to the reads of the other.
+    /// Adds an edge from the commit of one transaction to the reads of another.
     fn commit_before(&mut self, from: usize, to: usize, edge: Edge) {
         if from != to {
             self.edges[self.places[from].1].push((self.places[to].0, edge));
@@ -126,8 +126,8 @@ impl Graph {
         }
     }
 
-    /// Moments of the clock, one for each acknowledgement, carry the order of real time with few
-    /// edges.
+    /// Adds moments of the clock, one for each acknowledgement. They express the order of real time
+    /// with few edges.
     fn add_time(&mut self, facts: &Facts) {
         let ends =
             facts.all.iter().enumerate().filter(|(_, fact)| {

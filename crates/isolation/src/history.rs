@@ -1,4 +1,4 @@
-//! The operations of transactions on a store, and their answers.
+//! The operations of transactions on a store, and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct List(pub u32);
 
-/// An element of a list. No two appends to a list have the same.
+/// An element of a list. No two appends to a list have the same element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Element(pub u64);
 
 pub type State = BTreeMap<List, Vec<Element>>;
 
-/// How a list was read.
+/// The way in which a list was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The list's one record was read by its key.
@@ -28,11 +28,11 @@ pub enum Operation {
         /// The element, which no other append to that list has.
         element: Element,
     },
-    /// Read a list, the transaction's own appends with it.
+    /// Read a list, including the transaction's own appends.
     Read { list: List, elements: Vec<Element>, by: By },
-    /// Took back the appends among the operations with this number and later.
+    /// Took back the appends among the operations from this number on.
     RollBack {
-        /// Number of the first operation that was taken back, from 0.
+        /// The number of the first operation that was taken back, from 0.
         to: usize,
     },
 }
@@ -42,7 +42,7 @@ pub enum Isolation {
     /// The transaction reads the state of one moment. No other transaction commits a change of its
     /// writes between that moment and its commit.
     Snapshot,
-    /// All that it read is as it was at its commit too.
+    /// Everything that the transaction read was unchanged at its commit.
     Serializable,
 }
 
@@ -56,15 +56,14 @@ pub enum Outcome {
     Unknown,
 }
 
-/// One transaction. A snapshot, or a backup, is one that only reads.
+/// A transaction. A snapshot or a backup is a transaction that only reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Who ran it: a thread or a task.
+    /// The thread or task that ran the transaction.
     pub process: u32,
-    /// A moment before its first operation, on a clock that all processes share.
+    /// A time before its first operation, on a clock that all processes share.
     pub began: u64,
-    /// A moment after its commit was acknowledged, on the same clock; means nothing for other
-    /// outcomes.
+    /// A time after its commit was acknowledged, on the same clock; meaningless for other outcomes.
     pub ended: u64,
     pub operations: Vec<Operation>,
     pub isolation: Isolation,

@@ -1,4 +1,4 @@
-//! From a history to a verdict.
+//! Judges a history.
 
 use crate::anomaly::Verdict;
 use crate::components::components;
@@ -10,8 +10,8 @@ use crate::history::History;
 use crate::order::orders;
 use crate::reads;
 
-/// Judges a history: what no store with the promised isolation can show. Takes time in proportion
-/// to the size of the history, if it is well.
+/// Finds everything in a history that no store with the promised isolation can produce. For a
+/// correct history, takes time in proportion to its size.
 #[must_use]
 pub fn judge(history: &History) -> Verdict {
     let mut verdict = Verdict::default();

@@ -1,11 +1,11 @@
-//! A judge of isolation that knows nothing of any store.
+//! A judge of isolation that does not depend on any store.
 //!
-//! A [`History`] says what transactions asked and what they were told: which element was appended
-//! to which list, which elements a read of a list gave, who committed, and when. Every element is
-//! appended once, and a list only grows, so the longest read of a list tells the order of its
-//! writers. [`judge`] builds the graph of who wrote after whom, who read from whom, who read before
-//! whom wrote, and who had ended before whom began, and finds what no store with the promised
-//! isolation can show. See docs/design/isolation.md.
+//! A [`History`] records the operations of transactions and their results: the element that was
+//! appended to each list, the elements that each read of a list returned, the transactions that
+//! committed, and the times. Every element is appended once, and a list only grows, so the longest
+//! read of a list shows the order of its writers. [`judge`] builds the graph of the transactions,
+//! ordered by their writes, their reads and real time, and finds everything that no store with the
+//! promised isolation can produce. See docs/design/isolation.md.
 //!
 //! ```
 //! use qpair_isolation::{By, Element, History, Isolation, List, Operation, Outcome, Transaction, judge};

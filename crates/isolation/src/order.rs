@@ -1,7 +1,7 @@
-//! The order in which elements were appended to a list: what its longest read has.
+//! The order in which elements were appended to a list, which is the order in its longest read.
 //!
-//! Lists only grow, so of two reads of a list the shorter must be the beginning of the longer.
-//! Appends that no read has come after all that were read.
+//! Lists only grow, so the shorter of two reads of a list must be a prefix of the longer one.
+//! Appends that are in no read come after all others.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use crate::history::{Element, List};
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     pub(crate) elements: Vec<Element>,
-    /// Who appended each.
+    /// The transaction that appended each element.
     pub(crate) writers: Vec<usize>,
     positions: HashMap<Element, usize>,
-    /// Appends that took place and that no read has, with who made them.
+    /// Appends that took place but are in no read, each with its transaction.
     pub(crate) unread: Vec<(Element, usize)>,
-    /// The reader whose read it is.
+    /// The reader with the longest read.
     pub(crate) reader: usize,
 }
 
-/// How a read goes with the order of its list.
+/// The position of a read in the order of its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Position behind the last element that the read has.
+    /// The position after the last element of the read.
     pub(crate) end: usize,
-    /// Position of the first element that it lacks.
+    /// The position of the first element that the read lacks.
     pub(crate) absent: usize,
-    /// Whether it is a beginning of the order.
+    /// Whether the read is a prefix of the order.
     pub(crate) fits: bool,
 }
 

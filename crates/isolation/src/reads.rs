@@ -8,7 +8,7 @@ use crate::facts::{Facts, Role, Seen};
 use crate::history::{Element, List, Outcome};
 use crate::order::Order;
 
-/// Looks at every read.
+/// Checks every read.
 pub(crate) fn check(facts: &Facts, orders: &HashMap<List, Order>, verdict: &mut Verdict) {
     for (reader, seen) in facts.reads() {
         verdict.reads += 1;
@@ -64,7 +64,7 @@ fn check_elements(facts: &Facts, reader: usize, seen: &Seen, verdict: &mut Verdi
 
 fn check_order(facts: &Facts, reader: usize, seen: &Seen, order: &Order, verdict: &mut Verdict) {
     let Seen { list, elements, .. } = seen;
-    // What is wrong with its elements was told already.
+    // Errors of the elements themselves were reported before.
     let known = |element: &&Element| order.position(**element).is_some();
     let (mut read, mut met) = (Vec::new(), HashSet::new());
     read.extend(elements.iter().filter(known).filter(|one| met.insert(**one)).copied());
@@ -91,10 +91,10 @@ fn check_order(facts: &Facts, reader: usize, seen: &Seen, order: &Order, verdict
     });
 }
 
-/// Looks for acknowledged appends that no later read has.
+/// Finds acknowledged appends that are in no later read.
 fn check_appends(facts: &Facts, orders: &HashMap<List, Order>, verdict: &mut Verdict) {
-    // Of each list: when reads began and how far they came, the latest first; then how far any came
-    // from there on.
+    // For each list, the times at which reads began and the position that each reached, the latest
+    // first; then the highest position reached from that time on.
     let mut reads: HashMap<List, Vec<(u64, usize, usize)>> = HashMap::new();
     let mut recovered = None;
     for (reader, seen) in facts.reads() {

@@ -1,5 +1,5 @@
-//! Histories made by hand: one of each class, which the judge must find, and the same without it,
-//! which must pass.
+//! Handmade histories: for each class of anomaly one that the judge must reject, and the same one
+//! without the anomaly, which must pass.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -20,7 +20,7 @@ fn read(list: u32, elements: &[u64]) -> Operation {
     read_by(By::Row, list, elements)
 }
 
-/// A durable serializable transaction between two moments.
+/// Makes a durable serializable transaction between two times.
 fn between(began: u64, ended: u64, operations: Vec<Operation>) -> Transaction {
     Transaction {
         process: 0,
@@ -33,13 +33,13 @@ fn between(began: u64, ended: u64, operations: Vec<Operation>) -> Transaction {
     }
 }
 
-/// Transactions that all ran at the same time.
+/// Makes a history of transactions that all ran at the same time.
 fn beside(transactions: Vec<Vec<Operation>>) -> History {
     let all = transactions.into_iter().map(|operations| between(1, 1000, operations));
     History { transactions: all.collect(), ..History::default() }
 }
 
-/// Transactions one after the other.
+/// Makes a history of transactions that ran one after the other.
 fn in_turn(transactions: Vec<Vec<Operation>>) -> History {
     let all =
         (0..).zip(transactions).map(|(at, operations)| between(10 * at, 10 * at + 5, operations));
@@ -115,7 +115,7 @@ fn g1a_is_a_read_of_what_was_rolled_back() {
     is_clean(&history);
     history.transactions[0].outcome = Outcome::RolledBack;
     has_only(&history, Kind::AbortedRead);
-    // Never answered: it took place.
+    // The commit was never answered: it took place, because its append was seen.
     history.transactions[0].outcome = Outcome::Unknown;
     is_clean(&history);
 }
@@ -160,7 +160,7 @@ fn g_single_is_one_half_of_a_transaction() {
 
 #[test]
 fn a_lost_update_is_a_g_single() {
-    // Both read the list as it was, and the second wrote over the first.
+    // Both transactions read the list as it was, and the second overwrote the first.
     let history = beside(vec![
         vec![read(1, &[]), append(1, 10)],
         vec![read(1, &[]), append(1, 11)],
@@ -191,7 +191,7 @@ fn a_cycle_is_allowed_if_it_turns_at_one_at_snapshot_isolation() {
     for serializable in 0..2 {
         let mut history = at_snapshot(skew(By::Row));
         history.transactions[serializable].isolation = Isolation::Serializable;
-        // The other one's reads may be older than its commit.
+        // The reads of the other transaction may be older than its commit.
         is_clean(&history);
     }
 }
@@ -210,7 +210,7 @@ fn two_replaced_reads_that_are_no_neighbours_are_forbidden_at_snapshot_isolation
 
 #[test]
 fn a_read_only_transaction_can_close_a_cycle_that_snapshot_isolation_allows() {
-    // Fekete, O'Neil and O'Neil 2004: the reader sees the deposit and not the withdrawal.
+    // Fekete, O'Neil and O'Neil 2004: the reader sees the deposit, but not the withdrawal.
     let history = |isolation| {
         let mut history = beside(vec![
             vec![read(1, &[]), read(2, &[]), append(1, 10)],
@@ -244,7 +244,7 @@ fn a_commit_is_not_ordered_before_one_that_had_ended() {
     let mut history =
         in_turn(vec![vec![append(1, 11)], vec![append(1, 10)], vec![read(1, &[10, 11])]]);
     has_only(&history, realtime(Class::G0));
-    // From before it ended to after it began nothing follows.
+    // Transactions that overlap in time may commit in either order.
     history.transactions[1].began = 0;
     is_clean(&history);
 }
@@ -256,7 +256,7 @@ fn an_acknowledged_append_that_no_later_read_has_is_lost() {
     let mut unanswered = history;
     unanswered.transactions[1].outcome = Outcome::Unknown;
     is_clean(&unanswered);
-    // One that was seen, and then never again.
+    // An element that was seen once, and then never again.
     let mut gone = in_turn(vec![
         vec![append(1, 10)],
         vec![read(1, &[10])],
@@ -289,8 +289,8 @@ fn reads_in_different_orders_are_incompatible() {
 
 #[test]
 fn a_range_with_a_hole_is_a_phantom() {
-    // The second half of the list only: what the store did when records of a range were left out in
-    // silence.
+    // Only the second half of the list: the store did this when it silently omitted records of a
+    // range.
     let history = in_turn(vec![
         vec![append(1, 10)],
         vec![append(1, 11)],
@@ -348,7 +348,8 @@ fn what_a_durable_reader_has_read_survives_a_crash_too() {
     history.transactions[0].durable = false;
     history.transactions[1].durable = false;
     history.recovered = Some([(List(1), vec![Element(10)])].into());
-    // It had not read what was lost, though that had been acknowledged before it began.
+    // The reader had not read the lost append, although that was acknowledged before the reader
+    // began.
     is_clean(&history);
     history.recovered = Some([].into());
     has_only(&history, realtime(Class::GSingle));

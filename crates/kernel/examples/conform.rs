@@ -1,8 +1,8 @@
-//! Runs the conformance suite over any file or block device, in any mode, for machines that have
-//! hardware or a kernel that a build machine lacks.
+//! Runs the conformance suite on any file or block device, in any mode: for machines with hardware
+//! or a kernel that a build machine lacks.
 //!
-//! The suite overwrites the first 2 MiB of the file or device, and its last block. A file that does
-//! not exist is made, and removed afterwards.
+//! The suite overwrites the first 2 MiB of the file or device, and its last block. A missing file
+//! is created, and removed afterwards.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 #![allow(clippy::print_stderr, reason = "a program that reports")]

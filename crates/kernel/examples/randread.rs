@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         linger: Duration::from_micros(linger_us.parse()?),
         timeout: None,
     };
-    // A new order in each run: blocks that were read before are in some cache.
+    // Use a new order in each run, because blocks that were read before are cached somewhere.
     let mut random = Xorshift(RandomState::new().hash_one(depth) | 1);
     let mut read = |buffer| {
         Request::read(random.next() % pages * u64::from(READ_BYTES), READ_BYTES, buffer, 0)
@@ -85,7 +85,7 @@ impl Xorshift {
     }
 }
 
-/// Processor time of this process, seconds.
+/// The processor time of this process, in seconds.
 struct Usage {
     user: f64,
     system: f64,
@@ -100,7 +100,7 @@ impl std::ops::Sub for Usage {
 }
 
 fn usage() -> std::io::Result<Usage> {
-    // SAFETY: all-zero is a value of this plain structure, and getrusage fills it.
+    // SAFETY: all-zero is a valid value of this plain structure, and getrusage fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         if libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) != 0 {

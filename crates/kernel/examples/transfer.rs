@@ -31,7 +31,7 @@ const WAIT: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout
 
 type Anything<T> = Result<T, Box<dyn Error>>;
 
-/// A channel to the device, with the content that the device should have.
+/// A channel to the device, with the expected content of the device.
 struct Line {
     channel: Box<dyn IoChannel>,
     arena: Arc<Arena>,

@@ -121,7 +121,7 @@ fn try_best(file: &Arc<File>, mode: Mode) -> Result<(Mode, String)> {
         && mode.submission_thread.is_none();
     if is_open && file.needs_threads() {
         let mode = Mode { task_run: TaskRun::Coop, ..mode };
-        // Kernels before 5.19 have no such switch.
+        // Kernels before 5.19 do not have this switch.
         if let Ok(words) = try_mode(file, mode) {
             return Ok((mode, words));
         }
@@ -164,14 +164,14 @@ fn no_file(file: &File) -> Error {
 
 fn info(file: &File, mode: &Mode, words: &str) -> DeviceInfo {
     let cache = if file.direct { "O_DIRECT" } else { "page cache" };
-    // libaio has no command for either.
+    // libaio has no command for these operations.
     let has_all_verbs = mode.interface != Interface::Libaio;
     DeviceInfo {
         interface: mode.short_name(),
         mode: format!("{words}, {cache}"),
         discards: has_all_verbs && file.limits.discards,
         writes_zeroes: has_all_verbs && file.limits.writes_zeroes,
-        // The kernel takes an atomic write in one piece only.
+        // The kernel executes an atomic write only in one piece.
         atomic_write_bytes: if mode.segments == 0 { file.limits.atomic_write_bytes } else { 0 },
         ..file.limits.clone()
     }
@@ -189,7 +189,7 @@ impl KernelDevice {
         self
     }
 
-    /// Whether it is a block device or a namespace, not a file.
+    /// Whether this is a block device or a namespace, not a file.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
         match &self.target {
@@ -248,7 +248,7 @@ impl BlockDevice for KernelDevice {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    //! Runs the conformance suite over channels as older kernels would have them.
+    //! Runs the conformance suite over channels as they are on older kernels.
 
     use std::time::Duration;
 
@@ -310,9 +310,8 @@ pub(crate) mod tests {
         Some(done.remove(0).result)
     }
 
-    /// Every interface hands the flag to the kernel, which has a drive here that knows atomic
-    /// writes, or refuses them. Without the kernel's word on what the drive knows no request gets
-    /// so far.
+    /// Every interface passes the flag to the kernel, whose drive here supports atomic writes, or
+    /// refuses them. Without the kernel's report of support, no request gets this far.
     #[test]
     fn atomic_writes_reach_the_kernel() {
         let program = std::env::current_exe().unwrap();
@@ -342,7 +341,7 @@ pub(crate) mod tests {
         + Sync
         + 'static,
     ) {
-        // Next to the build, which is on a file system with direct I/O where /tmp may not be.
+        // The build directory is on a file system with direct I/O, which /tmp may not be.
         let program = std::env::current_exe().unwrap();
         let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let open_channel: Arc<OpenChannel> = Arc::new(open_channel);

@@ -34,9 +34,9 @@ pub struct FileOptions {
     pub create: Option<u64>,
     /// Open for reading only. Default: false.
     pub read_only: bool,
-    /// Take the advisory lock: exclusive, or shared if read-only. The lock keeps out other
-    /// processes that ask for it. A block device that is mounted or held is refused; without the
-    /// lock it is opened all the same. Default: true.
+    /// Take the advisory lock: exclusive, or shared if read-only. The lock excludes other processes
+    /// that take it. With the lock, a mounted or held block device is refused; without it, the
+    /// device is opened anyway. Default: true.
     pub exclusive_lock: bool,
     /// Bypass the page cache (O_DIRECT). Without it, writes stay in the cache until a flush.
     /// Default: true.
@@ -74,14 +74,14 @@ pub(crate) struct File {
     fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// This process holds a lock: no other process that takes locks has the file open or may write
-    /// to it.
+    /// Whether this process holds a lock: no other process that takes locks has the file open or
+    /// may write to it.
     is_locked: bool,
     /// The capabilities on any interface; interface and mode are left empty here.
     pub(crate) limits: DeviceInfo,
     size_bytes: AtomicU64,
-    /// The bytes that are known to be reserved: 0 after opening, whatever the file has, and all of
-    /// the file from the first growth on. The mutex also keeps growers apart.
+    /// The number of bytes that are known to be reserved: 0 after opening, whatever the file has,
+    /// and the whole size after the first growth. The mutex also serializes growth.
     reserved_bytes: Mutex<u64>,
 }
 
@@ -104,7 +104,7 @@ impl File {
         }
         Self::take(fd, options, kind, name).inspect_err(|_| {
             if options.create.is_some() {
-                // This call made and locked the file, and no caller can use it.
+                // This call created and locked the file, and no caller can use it.
                 let _ = std::fs::remove_file(&options.path);
             }
         })
@@ -219,7 +219,7 @@ impl File {
                 )
             })?;
         self.reserve(*reserved, old, new).map_err(|cause| {
-            // Part of the range may have been reserved, and the size changed with it.
+            // A part of the range may have been reserved, which may have changed the size.
             let _ = ftruncate(&self.fd, old);
             grow_error(cause, self.name(), old, new)
         })?;
@@ -239,7 +239,7 @@ impl File {
         }
         let holes = if reserved < old { reserve_holes(fd, old) } else { Ok(()) };
         match holes.and_then(|()| by_fallocate(fd, old..new)) {
-            // Holes stay: others may be writing to them.
+            // Holes are not filled, because others may be writing to them.
             Err(Errno::OPNOTSUPP) if is_empty => by_zeros_behind(0, fd, old..new, self.grid()),
             Err(Errno::OPNOTSUPP) => by_zeros(fd, old..new, self.grid()),
             outcome => outcome,
@@ -278,8 +278,8 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Explicitly, as the kernel may hold on to the open file for a while after the descriptor
-        // is closed.
+        // Unlock explicitly, because the kernel may keep the file open for a while after the
+        // descriptor is closed.
         let _ = flock(&self.fd, FlockOperation::Unlock);
     }
 }

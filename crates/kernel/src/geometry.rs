@@ -15,7 +15,8 @@ const LOGICAL_BLOCK_DEFAULT: u32 = 512;
 /// A memory alignment that every device accepts, bytes.
 const MEMORY_ALIGNMENT_DEFAULT: u32 = 4096;
 
-/// The flag of linux/stat.h that asks for the lengths of atomic writes. libc has it for glibc only.
+/// The flag of linux/stat.h that requests the lengths of atomic writes. The libc crate has it for
+/// glibc only.
 const STATX_WRITE_ATOMIC: u32 = 0x10000;
 
 pub(crate) struct Geometry {
@@ -71,17 +72,17 @@ fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
     Some((statx.stx_dio_mem_align, statx.stx_dio_offset_align))
 }
 
-/// Lengths of the smallest and the largest write with `RWF_ATOMIC`, bytes; the largest is 0 if the
-/// kernel (before 6.11), the file system or the drive has none.
+/// Returns the smallest and the largest length of a write with `RWF_ATOMIC`, in bytes. The largest
+/// is 0 if the kernel (before 6.11), the file system or the drive does not support such writes.
 pub(crate) fn atomic_writes(file: &std::fs::File) -> (u32, u32) {
     let told = statx(file, STATX_WRITE_ATOMIC);
     told.map_or((0, 0), |it| (it.stx_atomic_write_unit_min, it.stx_atomic_write_unit_max))
 }
 
-/// The answer of `statx`; `None` if it does not have all of what `mask` asks for.
+/// Calls `statx`. Returns `None` if the answer lacks anything that `mask` requests.
 fn statx(file: &std::fs::File, mask: u32) -> Option<libc::statx> {
     let empty = CString::default();
-    // SAFETY: all-zero is a value of this plain structure.
+    // SAFETY: all-zero is a valid value of this plain structure.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: `empty` is a C string and `statx` a structure of the kernel's size, both alive for
     // the call; the descriptor is `file`'s.
@@ -123,7 +124,7 @@ pub(crate) fn is_set_read_only(file: &std::fs::File) -> bool {
 pub(crate) fn has_volatile_cache(file: &std::fs::File) -> bool {
     let Ok(metadata) = file.metadata() else { return true };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
-    // A partition's queue is its disk's.
+    // A partition has the queue of its disk.
     ["queue/write_cache", "../queue/write_cache"]
         .iter()
         .find_map(|leaf| std::fs::read(format!("/sys/dev/block/{major}:{minor}/{leaf}")).ok())

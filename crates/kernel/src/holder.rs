@@ -6,8 +6,8 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     pub process_id: u32,
-    /// The process name; `None` once the process has ended. The kernel takes a killed program's
-    /// rings apart in the background, and they hold its files for a while longer.
+    /// The process name; `None` once the process has ended. The kernel releases a killed program's
+    /// rings in the background, and they keep its files open for a while.
     pub name: Option<String>,
 }
 
@@ -27,12 +27,11 @@ impl LockHolder {
     }
 }
 
-/// Returns the process in the first line of /proc/locks about a lock on the whole file at this
-/// place.
+/// Returns the process in the first line of /proc/locks about a lock on the whole file `place`.
 fn holder_in(locks: &str, place: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
-        // Number, kind, ADVISORY, READ or WRITE, process, place, range; behind "->" is a process
-        // that waits.
+        // The words are: number, kind, ADVISORY, READ or WRITE, process, place, range. A process
+        // after "->" waits for the lock.
         let mut words = line.split_whitespace().skip(1);
         (words.next() == Some("FLOCK")).then_some(())?;
         let process_id = words.nth(2)?;
@@ -43,7 +42,7 @@ fn holder_in(locks: &str, place: &str) -> Option<u32> {
 
 fn name_of(process_id: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat")).ok()?;
-    // The name is in brackets, and may have some itself; the state follows.
+    // The name is in brackets, and may contain some. The state follows it.
     let (name, rest) = (stat.split_once('(')?.1).rsplit_once(')')?;
     (!matches!(rest.trim_start().chars().next(), Some('Z' | 'X'))).then(|| name.to_owned())
 }

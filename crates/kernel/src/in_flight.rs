@@ -34,13 +34,13 @@ pub(crate) struct Transfer {
     pub(crate) atomic: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
-    /// The address of the data; null if the verb moves none. Valid for `len_bytes` while the slot
-    /// is occupied, if `pieces` is 0.
+    /// The address of the data; null if the operation has no data. Valid for `len_bytes` while the
+    /// slot is occupied, if `pieces` is 0.
     pub(crate) address: *mut u8,
     /// If not 0, `address` points to this many `iovec`, which together hold `len_bytes`; if 0, it
     /// points to the bytes.
     pub(crate) pieces: u32,
-    /// Number of the arena the address is in; only meaningful with an address.
+    /// The number of the arena that contains the address; only meaningful with an address.
     pub(crate) arena_id: u32,
 }
 
@@ -64,7 +64,7 @@ impl Slot {
         self.request.complete(result)
     }
 
-    /// Returns the rest of the transfer. For a list of segments that is as many as a vector in
+    /// Returns the rest of the transfer. For a list of segments, this is as much as a vector in
     /// `lists` holds, or one segment if there are no vectors.
     #[inline]
     pub(crate) fn transfer(&mut self, lists: &mut Option<Lists>, index: u32) -> Transfer {
@@ -87,7 +87,8 @@ impl Slot {
                 len_bytes = piece.map_or(0, |piece| piece.len_bytes as u32);
                 (piece.map_or(std::ptr::null_mut(), |piece| piece.address), u32::MAX)
             }
-            // `request::verify` has found `buffer_offset_bytes + len_bytes` to lie in the buffer.
+            // `request::verify` has checked that `buffer_offset_bytes + len_bytes` is within the
+            // buffer.
             Some(buffer) => (
                 buffer
                     .as_ptr()
@@ -120,8 +121,8 @@ impl Slot {
         self.request.buffer.as_ref().is_some_and(Buffer::is_list)
     }
 
-    /// Applies the kernel's result of the last attempt. Returns `None` if the rest has to be sent
-    /// (again).
+    /// Applies the kernel's result of the last attempt. Returns `None` if the rest must be sent, or
+    /// sent again.
     #[inline]
     pub(crate) fn advance(&mut self, result: i64) -> Option<Result<(), IoError>> {
         if result < 0 {
@@ -131,8 +132,8 @@ impl Slot {
                 self.attempts += 1;
                 return None;
             }
-            // Nothing here cancels requests: io_uring reports ECANCELED if it could not start a
-            // thread of its own.
+            // Nothing here cancels requests. io_uring reports ECANCELED if it could not start a
+            // thread.
             let no_thread = errno == libc::ECANCELED;
             let error = if no_thread { IoError::NO_THREAD } else { IoError::from_errno(errno) };
             return Some(Err(error));
@@ -150,7 +151,7 @@ impl Slot {
         if moved == rest {
             Some(Ok(()))
         } else if moved == 0 || self.request.atomic {
-            // The file ends before its recorded size (it was truncated), a write makes no
+            // The file ends before its recorded size because it was truncated, a write makes no
             // progress, or an atomic write was torn.
             Some(Err(IoError::IO))
         } else {
@@ -172,7 +173,7 @@ pub(crate) struct InFlight {
     free: Vec<u32>,
     refused: Vec<Completion>,
     depth: usize,
-    /// Vectors for lists of segments, if the kernel takes such vectors and a list may come.
+    /// Vectors for lists of segments, if the kernel accepts such vectors and a list may come.
     lists: Option<Lists>,
     pub(crate) statistics: ChannelStatistics,
 }
@@ -216,14 +217,14 @@ impl InFlight {
         Ok((index, slot.transfer(&mut self.lists, index)))
     }
 
-    /// Removes a request from its slot that the device has not seen.
+    /// Removes a request that the device has not seen from its slot.
     pub(crate) fn give_back(&mut self, index: u32) -> Option<Request> {
         let slot = self.slots.get_mut(index as usize)?.take()?;
         self.free.push(index);
         Some(slot.request)
     }
 
-    /// Keeps a request that the device never sees, to return it with `error`.
+    /// Keeps a request that the device will never see, to return it with `error`.
     pub(crate) fn refuse(&mut self, request: Request, error: IoError) {
         self.answer(request, Err(error));
     }
@@ -336,8 +337,8 @@ mod tests {
         assert!(done.buffer.is_some());
     }
 
-    /// Such a request failed with "Operation canceled" on a file, under a limit on threads, which
-    /// did not say what had happened.
+    /// A regression: under a limit on threads, such a request on a file failed with "Operation
+    /// canceled", which did not say what had happened.
     #[test]
     fn a_thread_that_the_kernel_did_not_start_is_a_limit() {
         let (mut in_flight, slot, _) = one_read();

@@ -19,7 +19,7 @@ use crate::{io_uring, libaio};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The first of the other interfaces that works, in the order of this list.
+    /// The first of the other interfaces that works, in their order here.
     #[default]
     Auto,
     /// `io_uring(7)`.
@@ -100,7 +100,7 @@ pub fn probe() -> Vec<(Interface, Result<()>)> {
             let outcome = match interface {
                 Interface::IoUring => io_uring::check(),
                 Interface::Libaio => libaio::check(),
-                // Every kernel has it.
+                // Every kernel has this interface.
                 Interface::Auto | Interface::Posix | Interface::Passthrough => Ok(()),
             };
             (interface, outcome)

@@ -2,32 +2,33 @@
 //!
 //! - [`FileOptions`]: a regular file, a whole block device, or an NVMe namespace's character
 //!   device, and how to open it.
-//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, which takes the first of them that
-//!   works here; `io_uring_cmd` for NVMe commands. [`Mode`]: an interface and its switches.
+//! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, the first of them that works here;
+//!   `io_uring_cmd` for NVMe commands. [`Mode`]: an interface and its switches.
 //! - [`open`]: opens a [`KernelDevice`]. [`Choice`] says which interface it runs on, and why an
 //!   earlier one was passed over.
 //! - [`Growth`]: how a file gets its space when it grows.
-//! - [`probe`]: tries which interfaces this machine offers, with the reason why others do not work.
+//! - [`probe`]: tests which interfaces this machine offers, and why others do not work.
 //!
-//! The mode that is asked for is the one that runs; otherwise an error says what is missing and how
-//! to get it.
+//! The requested mode is the one that runs; otherwise an error says what is missing and how to
+//! provide it.
 //!
 //! # Safety argument
 //!
-//! The kernel reads and writes memory while a request is in flight, and the compiler does not know.
+//! The kernel reads and writes memory while a request is in flight, without the compiler's
+//! knowledge.
 //!
-//! 1. *Memory in flight.* A request is owned by its channel from `submit` until its completion has
-//!    been seen. `in_flight::InFlight` keeps it in a slot, and with it the
-//!    [`Buffer`](qpair_block::Buffer) and, through that, the mapping. The address given to the
-//!    kernel is that of the buffer, and the length is checked against that of the buffer before
-//!    (`request::verify`). No other code can write to the buffer meanwhile. If a transfer is a
-//!    vector, its pieces belong to the slot, and stay unchanged until the slot's next transfer
-//!    (`vectors`); so does the range of an NVMe discard (`passthrough::encode`).
+//! 1. *Memory in flight.* A channel owns a request from `submit` until its completion was seen.
+//!    `in_flight::InFlight` keeps it in a slot, together with the [`Buffer`](qpair_block::Buffer)
+//!    and, through that, the mapping. The kernel gets the address of the buffer, and
+//!    `request::verify` checks the length against the buffer first. No other code can write to the
+//!    buffer meanwhile. If a transfer is a vector, its pieces belong to the slot, and stay
+//!    unchanged until the slot's next transfer (`vectors`). The same holds for the range of an NVMe
+//!    discard (`passthrough::encode`).
 //! 2. *Drop.* Each channel's `Drop` waits until the kernel has released every slot. If the kernel
 //!    refuses to be waited for, the slots are leaked, never freed.
 //! 3. *One thread.* A channel belongs to the thread that opened it (`IoChannel` is not `Send`), so
 //!    each ring has one producer or one consumer here. The other end of the ring is the kernel,
-//!    with acquire and release as its interface demands.
+//!    with the acquire and release operations that its interface requires.
 //! 4. *Descriptors.* Every descriptor number passed to the kernel is that of an `OwnedFd` in the
 //!    same structure, or in an `Arc` that the structure holds.
 

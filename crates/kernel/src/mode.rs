@@ -1,4 +1,4 @@
-//! The mode in which a file is driven: an interface, and its switches.
+//! The mode in which a file is used: an interface, and its switches.
 //!
 //! ```text
 //! io_uring                      interrupts: S1's "iou"
@@ -55,7 +55,7 @@ pub struct SubmissionThread {
     pub idle_ms: u32,
     /// The processor that the thread stays on; `None`, the default: any.
     pub cpu: Option<u16>,
-    /// Whether all rings of this process that ask for it share one thread
+    /// Whether all rings of this process with this setting share one thread
     /// (`IORING_SETUP_ATTACH_WQ`). Default: false.
     pub shared: bool,
 }
@@ -87,7 +87,7 @@ pub enum TaskRun {
     Interrupt,
 }
 
-/// The mode in which a file is driven: an interface, and its switches.
+/// The mode in which a file is used: an interface, and its switches.
 ///
 /// ```
 /// use qpair_kernel::{Interface, Mode};
@@ -146,7 +146,7 @@ impl Mode {
         }
     }
 
-    /// Returns the interface and how it is driven, without the other switches: `io_uring+k`.
+    /// Returns the interface and the main switches, such as `io_uring+k`.
     #[must_use]
     pub fn short_name(&self) -> String {
         let suffix = match (self.submission_thread, self.polling) {

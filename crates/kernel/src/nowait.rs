@@ -14,7 +14,7 @@ struct Block([u8; ALIGNMENT_BYTES]);
 /// Whether a device refuses requests that must not block, as zram and older device-mapper targets
 /// do.
 ///
-/// io_uring then gives every request to kernel threads, each of which has to wake the submitter if
+/// io_uring then passes every request to kernel threads. Each of them must wake the submitter if
 /// its ring has `DEFER_TASKRUN`: one more context switch for most requests.
 pub(crate) fn needs_threads(fd: impl AsFd) -> bool {
     let mut block = Block([0; ALIGNMENT_BYTES]);
@@ -28,11 +28,11 @@ mod tests {
 
     #[test]
     fn a_pipe_and_a_file_are_told_apart() {
-        // Pipes have no offsets: another error is no answer.
+        // A pipe has no offsets, so the call fails with another error, which is not an answer.
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(!needs_threads(&reader));
         assert!(!needs_threads(std::fs::File::open("/proc/self/exe").unwrap()));
-        // Its reads cannot be told not to wait.
+        // Reads of this file do not support the flag.
         assert!(needs_threads(std::fs::File::open("/proc/self/stat").unwrap()));
     }
 }

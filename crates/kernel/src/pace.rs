@@ -7,14 +7,14 @@ use qpair_block::WaitOptions;
 /// The maximum length of a sleep for several completions that a wake event should be able to end.
 ///
 /// While a wait lingers for more than one completion, the event alone does not end the kernel's
-/// sleep. So this bounds how late a wake is noticed.
+/// sleep. This time therefore bounds how late a wake-up is noticed.
 pub(crate) const WAKE_DELAY_MAX: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sleep {
-    /// Completions to wait for.
+    /// The number of completions to wait for.
     pub(crate) want: u32,
-    /// The time after which one completion is enough; zero: wait for `want` until the time-out.
+    /// The time after which one completion is enough; zero to wait for `want` until the time-out.
     pub(crate) linger: Duration,
     pub(crate) timeout: Option<Duration>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Begins a wait; `can_wake` if an event may end it.
+    /// Begins a wait. `can_wake` says that an event may end it.
     #[inline]
     pub(crate) fn new(options: WaitOptions, can_wake: bool) -> Self {
         let lingers =
@@ -37,8 +37,8 @@ impl Pace {
         Self { options, can_wake, started: timed.then(Instant::now), rounds: 0 }
     }
 
-    /// Returns the next sleep, with `got` completions in hand and `pending` at the device; `None`:
-    /// the wait is over.
+    /// Returns the next sleep, with `got` completions taken and `pending` requests at the device.
+    /// Returns `None` if the wait is over.
     #[inline]
     pub(crate) fn next(&mut self, got: u32, pending: u32) -> Option<Sleep> {
         let elapsed = match (self.rounds, self.started) {
@@ -63,13 +63,13 @@ impl Pace {
             None => None,
         };
         if self.options.linger == Duration::MAX && timeout.is_none() && !self.can_wake {
-            // Wait for all that are wanted, however long it takes: the kernel needs no timer for
-            // that.
+            // Wait for all wanted completions, however long that takes: the kernel needs no timer
+            // for that.
             return Some(Sleep { want: want - got, linger: Duration::ZERO, timeout: None });
         }
         let slice = if self.can_wake { linger.min(WAKE_DELAY_MAX) } else { linger };
         Some(if got > 0 {
-            // One is in hand: the others have only the rest of the linger.
+            // One completion was taken: the others have only the rest of the linger.
             let timeout = timeout.map_or(slice, |timeout| timeout.min(slice));
             Sleep { want: want - got, linger: Duration::ZERO, timeout: Some(timeout) }
         } else if want > 1 && !linger.is_zero() {
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(pace.next_at(5 * MS, 3, 96), None);
         assert_eq!(pace.next_at(6 * MS, 0, 99), sleep(1, Duration::ZERO, Some(14 * MS)));
         assert_eq!(pace.next_at(20 * MS, 0, 99), None);
-        // Capped by what is in flight.
+        // `want` is limited by the number in flight.
         assert_eq!(pace.next_at(Duration::ZERO, 0, 3), sleep(3, 5 * MS, Some(20 * MS)));
         assert_eq!(pace.next_at(Duration::ZERO, 3, 0), None);
     }

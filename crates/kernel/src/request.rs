@@ -9,8 +9,8 @@ pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 /// Checks a request against the device's limits and its size.
 ///
 /// The check of the limits is common to all devices. The check of the buffer is repeated here
-/// because the `unsafe` code of this crate relies on it: a read or write that passes has a buffer
-/// that holds all of it.
+/// because the `unsafe` code of this crate relies on it: the buffer of an accepted read or write
+/// holds all of its data.
 #[inline]
 pub(crate) fn verify(
     request: &Request,

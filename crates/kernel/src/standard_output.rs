@@ -1,8 +1,8 @@
 //! Detects that this process was started without a standard output.
 //!
 //! The standard library opens `/dev/null` in place of a closed standard file before `main` runs.
-//! From then on every write succeeds, and its data is lost. So this module asks the kernel before
-//! that.
+//! From then on every write succeeds, and its data is lost. This module therefore asks the kernel
+//! before that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ static WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// A function that the loader runs before the standard library begins.
 #[used]
-// SAFETY: the section holds pointers to functions without results, and `note` is one; it needs
+// SAFETY: the section holds pointers to functions without results, such as `note`, which needs
 // nothing of the standard library's runtime.
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = note;

@@ -1,8 +1,8 @@
-//! Transfers as vectors: one buffer given to the kernel in several pieces (`segments=N`), or a list
-//! of segments.
+//! Transfers as vectors: one buffer passed to the kernel in several pieces (`segments=N`), or a
+//! list of segments.
 //!
-//! Invariant: the pieces of a slot lie in the transfer that the slot was last filled with, and stay
-//! unchanged until it is filled again. All are allocated when the channel is opened.
+//! Invariant: the pieces of a slot lie in the transfer with which the slot was last filled, and
+//! stay unchanged until it is filled again. All memory is allocated when the channel is opened.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub(crate) struct Vectors {
     grid_bytes: usize,
 }
 
-// SAFETY: the addresses in it are numbers to this module, which never follows them; the transfers
-// they are of are owned by the code that fills a slot.
+// SAFETY: this module treats the addresses as numbers, and never dereferences them. The code that
+// fills a slot owns the transfers to which they belong.
 unsafe impl Send for Vectors {}
 
 impl Vectors {
@@ -69,12 +69,12 @@ pub(crate) struct Lists {
     pieces_max: usize,
 }
 
-// SAFETY: as of `Vectors`.
+// SAFETY: as for `Vectors`.
 unsafe impl Send for Lists {}
 
 impl Lists {
-    /// Makes room for `slots` slots; `None` if no list can come from `arenas`. A list of another
-    /// arena is transferred segment by segment.
+    /// Makes room for `slots` slots; `None` if `arenas` cannot have lists. A list of another arena
+    /// is transferred segment by segment.
     pub(crate) fn new(arenas: &[Arc<Arena>], slots: u32) -> Option<Self> {
         let pieces_max = arenas.iter().filter_map(|arena| arena.segments_max()).max()?;
         // The kernel's limit.

@@ -1,5 +1,5 @@
-//! Tests interfaces that a container really forbids: the kernel's own filters and limits, put on
-//! one thread.
+//! Tests interfaces that are really forbidden, as in a container: the kernel's own filters and
+//! limits are applied to one thread.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]
@@ -17,7 +17,8 @@ fn scratch(name: &str) -> PathBuf {
 fn forbid(calls: &[libc::c_long], errno: i32) -> std::io::Result<()> {
     let statement =
         |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    // Load the number of the call; for each forbidden one, answer; allow the rest.
+    // The program loads the call's number, returns an error for each forbidden one, and allows all
+    // others.
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for &call in calls {
         let mut jump = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 0);
@@ -28,7 +29,7 @@ fn forbid(calls: &[libc::c_long], errno: i32) -> std::io::Result<()> {
     }
     program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0));
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the program lives past the call, which copies it.
+    // SAFETY: the program outlives the call, which copies it.
     let failed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
             || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
@@ -74,7 +75,7 @@ fn by_name_it_is_refused() {
 
 #[test]
 fn a_ring_that_may_not_be_entered_is_none() {
-    // Opening a polled mode read one block, and waited for it without end.
+    // A regression: opening a polled mode read one block, and waited for it without end.
     without(&[libc::SYS_io_uring_enter], libc::EPERM, || {
         let path = scratch("no-enter");
         let options = FileOptions { create: Some(4096), ..FileOptions::new(&path) };
@@ -109,7 +110,7 @@ fn registering_is_refused() {
         let error = open(&options, Interface::IoUring).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.way_out().unwrap().contains("file=off"), "{error}");
-        // What the error names helps.
+        // Following the error's advice helps.
         let mode: Mode = "io_uring:buffers=off,file=off,ring=off".parse().unwrap();
         let device = open(&options, mode).unwrap();
         assert!(device.info().mode.contains("file by number"), "{}", device.info().mode);
@@ -126,7 +127,7 @@ fn drop_ipc_lock() -> std::io::Result<()> {
     let header = [VERSION_3, 0];
     // Two sets of effective, permitted and inheritable capabilities.
     let mut sets = [[0u32; 3]; 2];
-    // SAFETY: both are of the layout that this version of the calls has.
+    // SAFETY: both have the layout of this version of the calls.
     unsafe {
         if libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) != 0 {
             return Err(std::io::Error::last_os_error());
@@ -144,7 +145,7 @@ fn drop_ipc_lock() -> std::io::Result<()> {
 #[test]
 fn too_little_memory_may_be_locked() {
     let thread = std::thread::spawn(|| {
-        // SAFETY: the kernel fills the structure, for which all-zero is a value.
+        // SAFETY: the kernel fills the structure, for which all-zero is a valid value.
         let limit = unsafe {
             let mut limit: libc::rlimit = std::mem::zeroed();
             assert_eq!(libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit), 0);
@@ -178,7 +179,7 @@ fn too_little_memory_may_be_locked() {
         let too_much = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();
         let options = ChannelOptions { arenas: vec![too_much], ..Default::default() };
         drop(unlimited.open_channel(&options).unwrap());
-        // Memory within the limit can be registered again and again, since it is released with the
+        // Memory within the limit can be registered repeatedly, because it is released with the
         // channel.
         let blocks = (limit / 4096 * 3 / 4) as u32;
         let arena = Arena::new(4096, blocks, ArenaOptions::ordinary_pages()).unwrap();

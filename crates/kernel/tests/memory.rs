@@ -19,7 +19,7 @@ const WAIT: WaitOptions = WaitOptions { want: 1, linger: Duration::ZERO, timeout
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS: u32 = 2048;
 
-/// KiB of the process that are pinned for devices.
+/// Returns the memory of the process that is pinned for devices, in KiB.
 fn pinned_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmPin")).unwrap();
@@ -102,8 +102,8 @@ fn memory_is_registered_as_it_is_used() {
         assert!(used <= most, "{mode}: {used} KiB are pinned for five blocks");
         assert!(!mode.registered_buffers || used >= 12 << 10, "{mode}: {used} KiB are pinned");
         drop(channel);
-        // The kernel takes a ring down some time after it was closed, but not what it had
-        // registered.
+        // The kernel destroys a ring some time after it was closed, but releases registered memory
+        // at once.
         assert!(pinned_kib() <= before + 64, "{mode}: {} KiB stay pinned", pinned_kib());
     }
 }

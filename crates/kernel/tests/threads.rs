@@ -1,5 +1,5 @@
-//! Tests how many submission threads there are, and where. In a process of its own, as it counts
-//! them.
+//! Tests how many submission threads there are, and on which processors. This is a separate
+//! process, because it counts threads.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]
@@ -21,7 +21,8 @@ fn submission_threads() -> usize {
     threads.len()
 }
 
-/// Threads while `channels` channels of `mode` are open, each on a thread of its own.
+/// Returns the number of threads while `channels` channels of `mode` are open, each on a separate
+/// thread.
 fn threads_of(mode: &str, channels: usize) -> Option<usize> {
     let name = format!("threads-{}", std::process::id());
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -39,7 +40,7 @@ fn threads_of(mode: &str, channels: usize) -> Option<usize> {
         for _ in 0..channels {
             scope.spawn(|| {
                 let mut channel = device.open_channel(&ChannelOptions::default()).unwrap();
-                // The kernel tells of a thread once it has run.
+                // The kernel shows a thread once it has run.
                 channel.submit(Request::flush(0)).unwrap();
                 let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
                 assert_eq!(channel.wait(&mut Vec::new(), one), 1);
@@ -66,7 +67,7 @@ fn threads_are_shared_where_asked() {
             assert_eq!(count, wanted, "{mode}, {channels} channels");
         }
     }
-    // A processor that no machine has.
+    // A processor number that no machine has.
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("threads-no-cpu");
     let options = FileOptions { create: Some(4096), ..FileOptions::new(&path) };
     let error = open(&options, "io_uring+k:cpu=65000".parse::<Mode>().unwrap()).unwrap_err();

@@ -1,7 +1,7 @@
 //! [`Bounds`]: the memory and processors that this process can actually use.
 //!
-//! In a container the machine's size says little: the smallest limit applies. The defaults of a
-//! store follow from the bounds alone, and `qpair doctor` shows the same figures.
+//! In a container, the machine's size says little: the smallest limit applies. The defaults of a
+//! store are derived from the bounds alone, and `qpair doctor` shows the same figures.
 
 use std::fmt;
 
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(bounds.beside_bytes(256 << 20, 8), (100 << 20) / 8);
         assert_eq!(bounds.exceeded_by(100 << 20), None);
         assert_eq!(bounds.exceeded_by((100 << 20) + 1).unwrap().source, group);
-        // Addresses are not memory, but there have to be enough of them for all else that a store
+        // Address space is not memory, but a store needs enough of it for everything else that it
         // maps.
         let narrow = Bounds { memory: vec![bound(BoundSource::AddressSpace, 400)], ..bounds };
         assert_eq!(narrow.pages_bytes(256 << 20), 64 << 20);

@@ -43,7 +43,7 @@ pub(crate) fn memory_limit_bytes(root: &Root, total: Option<u64>) -> Option<u64>
 
 /// Returns the groups whose memory is limited to less than `total`, the process's own first.
 pub(crate) fn memory_limits(root: &Root, total: Option<u64>) -> Vec<GroupMemory> {
-    // Version 1 writes a number beyond any memory for "no limit".
+    // Version 1 writes a number larger than any memory for "no limit".
     let total = total.unwrap_or(1 << 60);
     let unified = directories(root, None);
     let old = directories(root, Some("memory"));
@@ -64,7 +64,7 @@ pub(crate) fn memory_limits(root: &Root, total: Option<u64>) -> Vec<GroupMemory>
     for directory in &old {
         let statistics = root.text(directory.join("memory.stat")).unwrap_or_default();
         let own = root.number::<u64>(directory.join("memory.limit_in_bytes"));
-        // The kernel counts groups above that a container cannot see.
+        // The kernel also counts groups above that a container cannot see.
         let above = Some(statistic(&statistics, "hierarchical_memory_limit"));
         let above = above.filter(|&limit| limit > 0 && directory == &old[0]);
         let limit = own.into_iter().chain(above).min().filter(|&limit| limit < total);
@@ -109,8 +109,8 @@ fn directories(root: &Root, controller: Option<&str>) -> Vec<PathBuf> {
         None => mount.file_system == "cgroup2",
     });
     let (Some(group), Some(mount)) = (group, mount) else { return Vec::new() };
-    // A container may see its own part only: the path is then below what is mounted, or is not to
-    // be seen. Where the process was moved out of its namespace, the path leads upwards.
+    // A container may see only its own part: the path is then below the mounted directory, or not
+    // visible. If the process was moved out of its namespace, the path leads upwards.
     let below = Path::new(&group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
     let below = match below.iter().any(|part| part == "..") {
         true => Path::new(""),

@@ -119,7 +119,7 @@ impl Device {
         let real = names.iter().filter(|name| {
             let has = |leaf: &str| root.exists(format!("/sys/block/{name}/{leaf}"));
             let empty = root.number::<u64>(format!("/sys/block/{name}/size")) == Some(0);
-            // "hidden": one path of a drive with several.
+            // A hidden disk is one path of a drive with several.
             let hidden = root.flag(format!("/sys/block/{name}/hidden")) == Some(true);
             has("device") && !empty && !hidden && !name.starts_with("sr")
         });

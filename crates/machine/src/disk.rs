@@ -194,7 +194,7 @@ fn model(root: &Root, directory: &str) -> Option<String> {
         return Some(level);
     }
     let model = of("device/model")?;
-    // "ATA" is no vendor.
+    // "ATA" is not a vendor.
     let vendor = of("device/vendor").filter(|vendor| vendor != "ATA" && !vendor.starts_with("0x"));
     Some(vendor.map_or(model.clone(), |vendor| format!("{vendor} {model}")))
 }
@@ -213,7 +213,7 @@ fn pci_address(root: &Root, directory: &str) -> Option<String> {
         parts.next_back().map(str::to_owned)
     };
     let direct = root.canonical(format!("{directory}/device")).and_then(|path| of(&path));
-    // A drive with several paths hangs below its subsystem, its controllers beside it.
+    // A drive with several paths is below its subsystem, with its controllers beside it.
     direct.or_else(|| {
         let names = root.names(format!("{directory}/device"));
         let controllers = names.iter().filter(|name| is_numbered(name, "nvme"));

@@ -60,7 +60,7 @@ impl Process {
         let capabilities =
             field(&status, "CapEff").and_then(|digits| u64::from_str_radix(&digits, 16).ok());
         Self {
-            // Real, effective, saved, of the file system.
+            // The values are: real, effective, saved, and file system id.
             user_id: field(&status, "Uid")
                 .and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()),
             locked_memory_bytes: limit(&limits, "Max locked memory"),

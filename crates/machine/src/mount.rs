@@ -32,7 +32,7 @@ impl Mount {
 
     /// Returns the mount of `path`, which must be absolute and without links.
     pub(crate) fn of_path<'a>(mounts: &'a [Self], path: &Path) -> Option<&'a Self> {
-        // The last of equals hides the others.
+        // The last of several mounts on the same point hides the others.
         mounts
             .iter()
             .filter(|mount| path.starts_with(&mount.point))

@@ -86,7 +86,7 @@ impl Processors {
     pub fn usable(&self) -> Option<u32> {
         let allowed = self.allowed.as_ref().and_then(|list| u32::try_from(list.count()).ok());
         let count = allowed.or(self.threads)?;
-        // Part of a processor is one that must be waited for at times.
+        // A fraction of a processor sometimes has to be waited for, so round down.
         let quota = self.quota.map_or(u32::MAX, |quota| (quota.floor() as u32).max(1));
         Some(count.min(quota))
     }
@@ -123,8 +123,8 @@ fn topology(root: &Root, online: &CpuList) -> (Option<u32>, Option<u32>) {
         let of = |leaf: &str| root.number::<i64>(format!("{CPU}/cpu{cpu}/topology/{leaf}"));
         let Some(socket) = of("physical_package_id") else { continue };
         sockets.insert(socket);
-        // Siblings tell cores apart on every architecture; numbers of cores begin anew on each die
-        // of some.
+        // Sibling lists distinguish cores on every architecture; on some, core numbers restart on
+        // each die.
         let siblings = ["core_cpus_list", "thread_siblings_list"]
             .iter()
             .find_map(|leaf| root.text(format!("{CPU}/cpu{cpu}/topology/{leaf}")));

@@ -12,8 +12,8 @@ impl ScratchFile {
         let path = directory.join(format!(".qpair-doctor-{}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         let scratch = Self(path);
-        // Written, not only reserved: blocks that were never written are answered without asking
-        // the drive.
+        // The file is written, not only reserved, because reads of unwritten blocks never reach the
+        // drive.
         file.write_all(&[0xd0; 64 << 10])?;
         file.sync_all()?;
         Ok(scratch)
@@ -26,7 +26,7 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // There is no caller to be told; a file with this name says what it was for.
+        // There is no caller to report an error to. The file's name says what it was for.
         let _ = std::fs::remove_file(&self.0);
     }
 }

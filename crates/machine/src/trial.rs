@@ -64,7 +64,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[must_use]
 pub fn try_interfaces(device: &Device) -> Trials {
     let path = Path::new(&device.path);
-    // A file system without direct I/O is told apart from interfaces that do not work.
+    // Detect a file system without direct I/O separately from interfaces that do not work.
     let direct = device.kind != DeviceKind::File
         || !matches!(
             read_a_block(path, Mode::new(Interface::Posix), true),
@@ -92,7 +92,7 @@ pub fn try_interfaces(device: &Device) -> Trials {
 pub fn try_interfaces_in(directory: &Path) -> io::Result<Trials> {
     let scratch = ScratchFile::new(directory)?;
     let mut trials = try_interfaces(&Device::read(scratch.path())?);
-    // The file is gone by the time that its report is read.
+    // The file no longer exists when its report is read.
     for trial in &mut trials.modes {
         trial.detail = trial.detail.replace(&trials.path, "a file here");
     }

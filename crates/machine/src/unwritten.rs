@@ -26,7 +26,7 @@ pub fn unwritten(path: &Path) -> io::Result<Vec<Range<u64>>> {
     while at < len {
         let data = match seek(&file, SeekFrom::Data(at)) {
             Ok(data) => data.min(len),
-            // There is none behind.
+            // There is no data after this offset.
             Err(Errno::NXIO) => len,
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
@@ -77,7 +77,7 @@ mod tests {
         }
         assert_eq!(unwritten(&path).unwrap(), [0..1 << 20, 2 << 20..4 << 20]);
         assert!(unwritten_note(&path).unwrap().contains("75 % of"));
-        // Reserved is not written.
+        // Reserved space counts as unwritten.
         let reserve = rustix::fs::FallocateFlags::empty();
         if rustix::fs::fallocate(&file, reserve, 0, 4 << 20).is_ok() {
             assert_eq!(unwritten(&path).unwrap(), [0..1 << 20, 2 << 20..4 << 20]);

@@ -38,12 +38,12 @@ impl Virtualization {
             ["sys_vendor", "product_name"].iter().filter_map(|l| dmi(l)).collect();
         let vendor = (!names.is_empty()).then(|| names.join(" "));
         let info = root.text("/proc/cpuinfo").unwrap_or_default();
-        // Processors of x86 say it in their flags; elsewhere the firmware's words must do.
+        // On x86, the processor's flags say it; elsewhere only the firmware's names do.
         let by_flag = field(&info, "flags")
             .map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
         let by_name =
             vendor.as_ref().map(|vendor| VIRTUAL.iter().any(|word| vendor.contains(word)));
-        // Metal rented in a cloud has the cloud's name and no hypervisor.
+        // Bare metal rented in a cloud has the cloud's name, but no hypervisor.
         let is_virtual =
             by_flag.or(by_name).or(root.exists("/sys/hypervisor/type").then_some(true));
         Self { is_virtual, vendor, container: container(root) }
@@ -54,7 +54,7 @@ impl Virtualization {
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 fn container(root: &Root) -> Option<String> {
-    // Machines are made of containers' images, marks and all.
+    // Some machines are installed from container images, with the container's marks.
     if root.link_name("/proc/self/ns/pid").as_deref() == Some(FIRST_PID_NAMESPACE) {
         return None;
     }

@@ -161,7 +161,7 @@ fn io_uring_switched_off() {
     let finding = find(&findings, "kernel.io_uring_disabled");
     assert_eq!(finding.severity, Severity::Problem);
     assert_eq!(commands(finding)[0], "sudo sysctl -w kernel.io_uring_disabled=0");
-    // For a group: the group is named to those who are not in it.
+    // A group is configured: processes outside of it are told its name.
     tree.file("proc/sys/kernel/io_uring_disabled", "1\n")
         .file("proc/sys/kernel/io_uring_group", "980\n");
     let findings = tree.findings();
@@ -198,7 +198,7 @@ fn limits() {
     assert_eq!(aio.severity, Severity::Problem);
     assert_eq!(commands(aio)[0], "sudo sysctl -w fs.aio-max-nr=1048576");
 
-    // Root is not bound by it, except in a container of its own.
+    // Root is exempt, except in a user namespace.
     let root = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-1\n";
     tree.file("proc/self/status", root);
     assert_eq!(find(&tree.findings(), "memlock").severity, Severity::Good);
@@ -257,7 +257,7 @@ fn a_container_in_a_virtual_machine() {
     assert!(commands(seccomp)[0].contains("--security-opt seccomp="));
     assert_eq!(find(&findings, "usable").severity, Severity::Hint);
 
-    // A machine that was made of a container's image has the mark and is none.
+    // A machine installed from a container image has the mark, but is not a container.
     let namespace = tree.0.path().join("proc/self/ns/pid");
     std::fs::create_dir_all(namespace.parent().unwrap()).unwrap();
     symlink("pid:[4026531836]", namespace).unwrap();
@@ -308,7 +308,7 @@ fn an_nvme_drive_as_it_comes() {
     let queues = find(&findings, "nvme.poll_queues");
     assert_eq!(queues.severity, Severity::Hint);
     assert!(commands(queues).iter().all(|command| command.contains("nvme.poll_queues=2")));
-    // The drive is mounted: it is not offered to take it away from under its users.
+    // The drive is mounted, so the finding does not suggest taking it from its users.
     let polling = find(&findings, "polling");
     assert!(commands(polling).iter().all(|command| !command.contains("unbind")), "{polling:#?}");
     assert_eq!(find(&findings, "write cache").severity, Severity::Good);
@@ -362,7 +362,7 @@ fn layers_below_a_file() {
 
 #[test]
 fn a_file_whose_number_is_of_no_device() {
-    // btrfs gives each subvolume a number of its own.
+    // btrfs gives each subvolume its own device number.
     let tree = Tree::new();
     tree.nvme().file("proc/self/mountinfo", "1 0 0:40 / /x rw - btrfs /dev/nvme0n1p1 rw\n");
     let device = Device::read_at(&tree.root(), Path::new("/x/file"), DeviceKind::File, (0, 41));

@@ -10,8 +10,8 @@ use crate::log_superblock::{LOG_SUPERBLOCK_MAGIC, is_left};
 use crate::superblocks::read_slots;
 
 /// Looks for useful content on devices where a store is to be created. Returns the first device
-/// that has any, and its offset. The remains of an unfinished creation of a store do not count as
-/// content: no process can open such a store, and nothing in it was acknowledged.
+/// with such content, and the content's offset. The remains of an unfinished creation of a store do
+/// not count: no process can open such a store, and nothing in it was acknowledged.
 ///
 /// # Errors
 /// Returns the device's error if a read fails, and `Version` for the superblock of a later version.
@@ -25,7 +25,7 @@ pub fn find_foreign<'a>(
         if index == 0 {
             first = superblock.clone().filter(|superblock| superblock.unfinished);
         }
-        // The first member's superblock is the last to say that the store is whole.
+        // The first member's superblock is the last one that is written when the store is complete.
         let is_left_there = superblock.is_some_and(|superblock| {
             let closes = first.as_ref().is_some_and(|first| {
                 superblock.store_id == first.store_id

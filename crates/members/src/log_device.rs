@@ -91,9 +91,9 @@ pub(crate) fn attach(
     superblock: &mut Superblock,
 ) -> Result<Attached> {
     if own.generation > superblock.generation {
-        // The store is older than its log device, and was closed. No incarnation may have the
-        // number of one that wrote there: its chunks would count. The next superblock must not go
-        // over the one that counts.
+        // The store is older than its log device, and was closed. A new incarnation must not have
+        // the number of one that wrote to the device, because the old chunks would count. Nor may
+        // the next superblock overwrite the one that counts.
         let same_slot = own.generation.is_multiple_of(2) == superblock.generation.is_multiple_of(2);
         superblock.generation = own.generation + u64::from(!same_slot);
     }

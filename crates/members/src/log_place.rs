@@ -29,8 +29,8 @@ pub enum LogPlace {
     /// read-only, without its log.
     #[default]
     Unsaid,
-    /// The log is in the store's own space from now on, wherever it was. If it was elsewhere, the
-    /// store must have been closed.
+    /// The log is in the store's own space from now on. If it was elsewhere, the store must have
+    /// been closed.
     Store,
     /// The log is on this device, which holds nothing else. If the log was elsewhere, the store
     /// must have been closed, and the device must be blank, or an earlier log device of this store.
@@ -47,12 +47,12 @@ impl LogPlace {
         appoint(device, superblock).map(Some)
     }
 
-    /// Determines where the log of an existing store is to be, and updates the superblock in
-    /// memory. The superblocks on the members are updated with the first change.
+    /// Determines where the log of an existing store must be, and updates the superblock in memory.
+    /// The superblocks on the members are updated with the first change.
     ///
     /// # Errors
     /// `Member` if a device is missing, belongs to another store, or is from another moment;
-    /// `Exists` if the device holds something else; `ReadOnly` if it cannot be written.
+    /// `Exists` if the device has other content; `ReadOnly` if it cannot be written.
     pub fn settle(
         &self,
         store_name: &str,

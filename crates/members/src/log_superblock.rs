@@ -17,9 +17,9 @@ use qpair_format::superblock::{
 pub(crate) const LOG_SUPERBLOCK_MAGIC: [u8; 8] = *b"qplog\r\n\x1a";
 /// Version of the format of log devices that this software writes.
 const VERSION: u32 = 1;
-/// Feature: the store is being made.
+/// Feature: the store is being created.
 const UNFINISHED: u64 = 1 << 0;
-/// Features a reader must know to read, and what people call them.
+/// The features that a reader must know, and their names for people.
 const FEATURES: [(u64, &str); 1] = [(UNFINISHED, "unfinished")];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,16 @@ pub struct LogSuperblock {
     pub generation: u64,
     /// The time of creation, in seconds since 1970.
     pub created_s: u64,
-    /// The store is still being created. No acknowledged log is on the device, and another store
-    /// may be created with it.
+    /// Whether the store is still being created. Then no acknowledged log is on the device, and
+    /// another store may be created with it.
     pub unfinished: bool,
 }
 
-/// The content of a device at the place of a log device's superblock.
+/// The content of a device at the offset of a log device's superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Superblock(LogSuperblock),
-    /// The device is all zeroes there.
+    /// The bytes there are all zeroes.
     Blank,
     /// The device is a member of a store.
     Member,
@@ -97,7 +97,7 @@ impl LogSuperblock {
         Ok(Some(superblock))
     }
 
-    /// Reads a device and returns what it holds at the place of a log device's superblock.
+    /// Reads a device and returns its content at the offset of a log device's superblock.
     ///
     /// # Errors
     /// `Version`, or the device's error if it cannot be read.
@@ -108,7 +108,7 @@ impl LogSuperblock {
         let all = transfer(device, places().map(|place| (place, None)).collect());
         let (parts, unread) = match all {
             Ok(parts) => (parts, None),
-            // Of two slots one is enough.
+            // One of the two slots is enough.
             Err(error) => {
                 let one = |place| transfer(device, vec![(place, None)]).unwrap_or_default();
                 let part = |place| one(place).pop().unwrap_or_else(|| vec![0; SLOT_BYTES]);
@@ -154,7 +154,7 @@ impl LogSuperblock {
         transfer(device, vec![(offset, Some(&self.encode()))]).map(|_| ())
     }
 
-    /// Writes the superblock to both slots, so that nothing older stays.
+    /// Writes the superblock to both slots, so that no older one remains.
     pub fn write_new(&self, device: &dyn BlockDevice) -> Result<()> {
         for generation in [self.generation.saturating_sub(1), self.generation.max(1)] {
             Self { generation, ..*self }.write(device)?;
@@ -221,7 +221,7 @@ mod tests {
         left.write_new(&device).unwrap();
         assert_eq!(LogSuperblock::find(&device).unwrap(), Found::Superblock(left));
         assert!(is_left(&device, None).unwrap());
-        // The store is whole.
+        // The store is complete.
         superblock(2).write_new(&device).unwrap();
         assert!(!is_left(&device, None).unwrap());
     }

@@ -29,7 +29,7 @@ pub(crate) fn not_given(store_name: &str, log: &LogReference, closed: bool) -> E
     )
 }
 
-/// Returns the error for a log that is needed and is not where it was said to be.
+/// Returns the error for a log that is needed and is not on the given device.
 pub(crate) fn not_the_one(
     name: &str,
     found: &Found,

@@ -118,11 +118,11 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
 pub struct Generations {
     first: u64,
     first_is_clean: bool,
-    /// The oldest superblock's generation, and its member.
+    /// The generation of the oldest superblock, and its member.
     oldest: Option<(u64, String)>,
-    /// Members other than the first are marked clean already.
+    /// Whether members other than the first are marked clean already.
     closing: bool,
-    /// Members with a superblock that cannot be read, and why.
+    /// Members with a superblock that cannot be read, and the reasons.
     unread: Vec<(String, Error)>,
 }
 
@@ -188,7 +188,7 @@ impl Generations {
     }
 }
 
-/// Reads all members' superblocks, and checks that they belong together and each is in its place.
+/// Reads all members' superblocks, and checks that they belong together and are in order.
 ///
 /// Superblocks of different generations are not an error yet: a crash between their writes leaves
 /// them, even several times. The checkpoint record decides ([`Generations::check`]).
@@ -243,8 +243,7 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
             ));
         }
         generations.note(superblock.generation, name);
-        // A crash in the middle of a close: this member's superblock was written, and member 0's
-        // was not.
+        // A crash during a close: this member's superblock was written, and member 0's was not.
         let closing = first.state == StoreState::Open
             && superblock.state == StoreState::Clean
             && superblock.generation == first.generation + 1;

@@ -23,7 +23,7 @@ pub fn transfer_arena(devices: &[&dyn BlockDevice]) -> Result<Arc<Arena>> {
     let most = devices.iter().map(|device| device.info().transfer_bytes_max as usize);
     let bytes = most.fold(TRANSFER_BYTES, usize::min);
     let bytes = 1 << bytes.ilog2();
-    // No more than any channel takes: submitting never meets a full queue.
+    // Use no more than any channel accepts, so that submitting never meets a full queue.
     let count = devices.iter().map(|device| device.info().depth_max).fold(WINDOW, u32::min);
     Arena::new(bytes, count, ArenaOptions::ordinary_pages()).map_err(|error| {
         Error::new(ErrorKind::NoMemory, format!("mapping memory for transfers: {error}"))

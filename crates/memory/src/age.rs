@@ -43,7 +43,7 @@ impl Age {
     /// first becomes dirty during `epoch` does not count.
     #[inline(always)]
     pub(crate) fn is_dirty_before(&self, epoch: u32) -> bool {
-        // In this order: a page that `epoch` itself made dirty is of that epoch by the time it is
+        // The order matters: a page that became dirty in `epoch` has that epoch by the time it is
         // seen to be dirty.
         self.is_dirty() && self.epoch() != epoch
     }
@@ -74,7 +74,7 @@ mod loom_tests {
         });
     }
 
-    /// A dirty page is saved to another place, and clean once it was written there: a reader that
+    /// A dirty page is saved to another place, and is clean once it is written there: a reader that
     /// finds it clean sees that place.
     #[test]
     fn a_page_that_gets_clean_is_where_it_was_saved() {

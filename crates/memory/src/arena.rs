@@ -33,7 +33,7 @@ pub enum Backing {
     HugePages,
     /// Ordinary memory, with transparent huge pages asked for by madvise.
     Transparent,
-    /// Ordinary memory, less than a huge page of it.
+    /// Ordinary memory of less than the size of a huge page.
     Small,
 }
 
@@ -43,8 +43,8 @@ pub struct ArenaOptions {
     /// another process needs.
     pub shared: bool,
     /// Whether to map reserved huge pages (`vm.nr_hugepages`), or fail. They are reserved for users
-    /// who ask for them, and for devices that only map memory of huge pages. Otherwise memory is
-    /// ordinary, with transparent huge pages asked for.
+    /// who ask for them, and for devices that map huge pages only. Otherwise the arena uses
+    /// ordinary memory, with transparent huge pages asked for.
     pub huge_pages_only: bool,
 }
 
@@ -64,8 +64,7 @@ impl ArenaOptions {
 }
 
 /// One mapping of `block_count` blocks of `block_size` bytes, registered once with each channel. A
-/// foreign arena has memory of others instead, and lists of segments in place of blocks
-/// ([`Arena::foreign`]).
+/// foreign arena uses other memory, with lists of segments in place of blocks ([`Arena::foreign`]).
 pub struct Arena {
     base: NonNull<u8>,
     mapped_bytes: usize,
@@ -86,8 +85,8 @@ pub struct Arena {
     free: Mutex<Vec<u32>>,
 }
 
-// SAFETY: `base` points to memory owned by this value alone (mapped in `new`, unmapped in `drop`),
-// which is reached only as the crate's safety argument allows, from any thread.
+// SAFETY: `base` points to memory owned by this value alone (mapped in `new`, unmapped in `drop`).
+// The memory is accessed only as the crate's safety argument allows, from any thread.
 unsafe impl Send for Arena {}
 // SAFETY: as above; shared access hands out leases through the mutex and racy reads.
 unsafe impl Sync for Arena {}
@@ -112,7 +111,7 @@ impl Arena {
             ));
         }
         let bytes = block_size.checked_mul(block_count as usize);
-        // A huge page would be cleared and held for the sake of a few bytes in it.
+        // A huge page would be cleared and occupied for the sake of a few bytes.
         let small = bytes.is_some_and(|bytes| bytes < HUGE_PAGE);
         let small = small && !options.shared && !options.huge_pages_only;
         let wanted = bytes
@@ -268,8 +267,8 @@ impl Arena {
     #[inline(always)]
     pub(crate) fn address(&self, block: u32) -> *mut u8 {
         assert!(block < self.block_count);
-        // SAFETY: inside the mapping: `block < block_count` and the mapping holds them all. Of
-        // lists, the start of no bytes.
+        // SAFETY: inside the mapping: `block < block_count`, and the mapping holds all blocks. For
+        // an arena of lists, the offset is 0.
         unsafe { self.base.as_ptr().add(block as usize * self.block_size) }
     }
 }
@@ -295,13 +294,14 @@ impl fmt::Debug for Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // This goes before the mapping: another mapping may have its addresses then.
+        // Drop the cover before the mapping, because another mapping may get these addresses
+        // afterwards.
         self.cover = None;
         if self.mapped_bytes == 0 {
             return;
         }
-        // SAFETY: every lease holds an `Arc` of this arena, so none is left, and no other code has
-        // the address.
+        // SAFETY: every lease holds an `Arc` of this arena, so no lease is left, and no other code
+        // has the address.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -319,7 +319,7 @@ fn map(len: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
     NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Files in memory of reserved huge pages, and usual ones.
+/// The kinds of files in memory: with reserved huge pages, and with ordinary pages.
 const HUGE_KIND: (MemfdFlags, Backing) =
     (MemfdFlags::HUGETLB.union(MemfdFlags::HUGE_2MB), Backing::HugePages);
 const USUAL_KIND: (MemfdFlags, Backing) = (MemfdFlags::empty(), Backing::Transparent);
@@ -332,7 +332,7 @@ fn map_shared(
     Ok((map_file(file.as_fd(), 0, len, true)?, backing, Some(file)))
 }
 
-/// Returns the error for missing huge pages, with the way to reserve them.
+/// Returns the error for missing huge pages, which says how to reserve them.
 fn no_huge_pages(len: usize, cause: &io::Error) -> io::Error {
     let pages = len / HUGE_PAGE;
     io::Error::new(
@@ -348,8 +348,8 @@ fn no_huge_pages(len: usize, cause: &io::Error) -> io::Error {
 pub(crate) fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     let base = map(len + HUGE_PAGE, MapFlags::PRIVATE)?;
     let skip = base.as_ptr().align_offset(HUGE_PAGE);
-    // SAFETY: `skip < HUGE_PAGE`, so `aligned .. aligned + len` lies in the mapping just made; head
-    // and tail around it are ours and unused.
+    // SAFETY: `skip < HUGE_PAGE`, so `aligned .. aligned + len` lies in the new mapping. The parts
+    // before and after it belong to us and are unused.
     unsafe {
         let aligned = base.as_ptr().add(skip);
         if skip > 0 {
@@ -358,7 +358,7 @@ pub(crate) fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
         if skip < HUGE_PAGE {
             let _ = rustix::mm::munmap(aligned.add(len).cast(), HUGE_PAGE - skip);
         }
-        // Refusal costs speed only.
+        // If the kernel refuses, only speed is lost.
         let _ = rustix::mm::madvise(aligned.cast(), len, Advice::LinuxHugepage);
         Ok(NonNull::new_unchecked(aligned))
     }
@@ -407,7 +407,7 @@ mod tests {
         let arena = Arena::new(4096, 1537, ArenaOptions::ordinary_pages()).unwrap();
         let mut buffer = arena.lease().unwrap();
         buffer.copy_from(8, b"kept");
-        // A word for each page of the process, whose topmost bit says that it is there.
+        // /proc/self/pagemap has a word for each page, whose top bit says that the page is present.
         let present = |arena: &Arena| -> usize {
             let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
             let mut words = vec![0; arena.mapped_bytes() / 4096 * 8];
@@ -423,8 +423,8 @@ mod tests {
         assert_eq!(&buffer.as_slice()[8..12], b"kept");
     }
 
-    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region between
-    /// two pages ends it.
+    /// SPDK rounds each region outward to huge pages, and touches a byte of each: a region that
+    /// begins inside a huge page ends the process.
     #[test]
     fn shared_memory_lies_on_huge_pages() {
         let options = ArenaOptions { shared: true, ..ArenaOptions::ordinary_pages() };
@@ -436,7 +436,8 @@ mod tests {
         }
     }
 
-    /// A store of 64 MiB took all of it from huge pages that were reserved for other programs.
+    /// A regression: a store of 64 MiB took all of its memory from huge pages that were reserved
+    /// for other programs.
     #[test]
     fn reserved_huge_pages_are_for_those_who_ask() {
         for shared in [false, true] {
@@ -448,7 +449,7 @@ mod tests {
 
     #[test]
     fn huge_pages_alone_or_none() {
-        // More than any machine has reserved.
+        // More memory than any machine has reserved.
         let error = Arena::new(1 << 30, 1 << 16, ArenaOptions::shared_huge_pages()).unwrap_err();
         assert!(error.to_string().contains("sysctl -w vm.nr_hugepages=33554432"), "{error}");
         if let Ok(arena) = Arena::new(4096, 513, ArenaOptions::shared_huge_pages()) {
@@ -460,7 +461,7 @@ mod tests {
         }
     }
 
-    /// 500 jobs with 4 KiB in flight once held 500 huge pages.
+    /// A regression: 500 jobs with 4 KiB in flight held 500 huge pages.
     #[test]
     fn a_small_arena_is_as_small_as_it_can_be() {
         let small = Arena::new(4096, 3, ArenaOptions::ordinary_pages()).unwrap();

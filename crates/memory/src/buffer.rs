@@ -9,15 +9,15 @@ use crate::racy::{RacyBytes, RacyBytesMut};
 use crate::scatter::{Parts, Pieces, Segment};
 use crate::shared::SharedBytes;
 
-/// The lease on one block: its holder owns the bytes.
+/// The lease on one block: its holder has the bytes to itself.
 ///
 /// A buffer goes down with a request and comes back with the completion, also after an error. When
 /// it is dropped, the block returns to its arena.
 ///
 /// A buffer of a foreign arena ([`Arena::foreign`]) is the lease on a list of segments, which its
-/// holder fills. Other processes may write the bytes of a list at any time, so the list offers
-/// copies of them and addresses, but no slices: [`Buffer::as_slice`], [`Buffer::bytes`],
-/// [`Buffer::bytes_mut`] and [`Buffer::shared`] are empty.
+/// holder fills. Other processes may write these bytes at any time, so such a buffer offers copies
+/// and addresses, but no slices: [`Buffer::as_slice`], [`Buffer::bytes`], [`Buffer::bytes_mut`] and
+/// [`Buffer::shared`] are empty.
 pub struct Buffer {
     arena: Arc<Arena>,
     block: u32,
@@ -99,8 +99,8 @@ impl Buffer {
         offset <= self.len() && len <= self.len() - offset
     }
 
-    /// Returns the address of the first byte of a block, for system calls and DMA. The address is
-    /// valid while the buffer lives; whoever writes through it must own the buffer by value.
+    /// Returns the address of a block's first byte, for system calls and DMA. The address is valid
+    /// while the buffer lives. Code that writes through it must own the buffer by value.
     #[inline(always)]
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
@@ -225,8 +225,8 @@ impl Drop for Buffer {
     }
 }
 
-/// A block that stays shared with a device, from any number of threads: no reference to its bytes
-/// is formed any more.
+/// A block that stays shared with a device, and may be used by any number of threads. No reference
+/// to its bytes is formed any more.
 #[derive(Debug)]
 pub struct SharedBlock(Buffer);
 
@@ -272,7 +272,7 @@ mod tests {
         let (regions, arena) = two_regions();
         let mut list = arena.lease().unwrap();
         assert!(list.is_list() && list.len() == 0 && list.pieces(0, 10).next().is_none());
-        // The third lies before the first, and neither begins on a word.
+        // The third segment lies before the first, and neither begins on a word.
         list.fill([segment(0, 4099, 100), segment(1, 0, 1), segment(0, 5, 3000)]).unwrap();
         assert_eq!(list.len(), 3101);
         let data: Vec<u8> = (0..3101u32).map(|at| (at % 251) as u8).collect();
@@ -283,7 +283,7 @@ mod tests {
         regions[0].bytes().copy_to(5, &mut out[..3000]);
         assert_eq!(out[..3000], data[101..]);
         assert_eq!(regions[1].bytes().load_u8(0), data[100]);
-        // Parts of it, across segments.
+        // Ranges of the list, across segments.
         for (offset, len) in [(0, 0), (99, 3), (100, 1), (50, 2000), (3100, 1)] {
             list.copy_to(offset, &mut out[..len]);
             assert_eq!(out[..len], data[offset..offset + len]);

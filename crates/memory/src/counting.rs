@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Constant, and with nothing to drop: reaching it allocates nothing.
+    // A constant without a destructor, so accessing it allocates nothing.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -14,7 +14,7 @@ thread_local! {
 pub struct CountingAllocator;
 
 impl CountingAllocator {
-    /// Returns how often this thread asked for memory, or for more of it.
+    /// Returns how often this thread has allocated or enlarged memory.
     #[must_use]
     pub fn allocations() -> u64 {
         ALLOCATIONS.get()
@@ -22,34 +22,35 @@ impl CountingAllocator {
 }
 
 fn count() {
-    // A thread that is ending has no count any more.
+    // A thread that is ending has no counter any more.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call is handed on to `System` as it is; counting allocates nothing and does not
+// SAFETY: every call is passed to `System` unchanged; counting allocates nothing and does not
 // unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`; `pointer` is of `System`, as all of
-        // this allocator are.
+        // SAFETY: the caller upholds the contract of `dealloc`. `pointer` was allocated by
+        // `System`, like all pointers of this allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        // SAFETY: the caller upholds the contract of `alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps the contract of `realloc`; `pointer` is of `System`.
+        // SAFETY: the caller upholds the contract of `realloc`. `pointer` was allocated by
+        // `System`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a driver, as a device model reaches it.
+//! The memory of a driver, as a device model accesses it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ impl DmaMemory {
             Owner::Mapping(mapping) => mapping.bytes(),
             Owner::Arena(arena) => {
                 // SAFETY: the arena's mapping lives as long as `self`, and is aligned to a huge
-                // page; `of_arena` asks that no code holds a reference to what is written.
+                // page. `of_arena` requires that no code holds a reference to bytes that the device
+                // writes.
                 unsafe { SharedBytes::new(arena.region().0, arena.mapped_bytes(), true) }
             }
         }

@@ -1,5 +1,5 @@
-//! Shadow doorbells: a driver that stores to memory wakes a device that is about to sleep, and no
-//! other.
+//! Shadow doorbells: a driver's store to memory wakes a device only if the device is about to
+//! sleep.
 //!
 //! ```text
 //! driver                                       device
@@ -94,7 +94,7 @@ mod tests {
                 }
             }
         }
-        // An event that is none, as a hostile device may write, costs a ring or loses one; it does
+        // A hostile device may write an invalid event. That causes or suppresses a ring, and does
         // no other harm.
         assert!(!passes(60_000, 1, 2));
     }
@@ -124,8 +124,8 @@ mod loom_tests {
         rung: AtomicBool,
     }
 
-    /// A driver that submits twice, and a device that sleeps whenever it may: it never sleeps with
-    /// something submitted and no ring to come.
+    /// A driver submits twice, and a device sleeps whenever it may. The device must never sleep
+    /// after a submission for which no ring follows.
     #[test]
     fn no_wake_up_is_lost() {
         loom::model(|| {

@@ -43,9 +43,9 @@ pub struct FrameTable {
     headers: Box<[Header]>,
 }
 
-// SAFETY: the only field that is not `Sync` by itself is `Header::buffer`, which is touched only by
-// the holder of the frame's exclusive latch, or by the thread that returns the buffer that is
-// missing from it: each is one thread at a time, ordered by the latch's acquire and release.
+// SAFETY: the only field that is not `Sync` by itself is `Header::buffer`. Only two kinds of code
+// access it: the holder of the frame's exclusive latch, and the thread that returns the buffer
+// missing from it. At any time this is one thread, ordered by the latch's acquire and release.
 unsafe impl Sync for FrameTable {}
 
 impl FrameTable {
@@ -183,7 +183,8 @@ impl FrameTable {
     #[inline(always)]
     #[must_use]
     pub fn owner(&self, frame: FrameIndex) -> u64 {
-        // Acquire: a reader that sees an owner sees what was there when it became that.
+        // Acquire: a reader that sees an owner sees everything that was written before the owner
+        // was set.
         self.header(frame).owner.load(Acquire)
     }
 
@@ -297,8 +298,8 @@ impl FrameTable {
     fn take_back(&self, buffer: Buffer) -> FrameIndex {
         assert!(Arc::ptr_eq(buffer.arena(), &self.arena), "a buffer of another arena");
         let frame = FrameIndex(buffer.block().0);
-        // SAFETY: a block has one lease; it is in our hand, so the cell is empty and the latch in
-        // flight, which keeps every guard away until `end_fill` or `end_write_back`.
+        // SAFETY: a block has one lease, and we hold it. The cell is therefore empty and the latch
+        // in flight, which prevents guards until `end_fill` or `end_write_back`.
         unsafe { *self.header(frame).buffer.get() = Some(buffer) };
         frame
     }
@@ -419,7 +420,7 @@ impl<'a> ExclusiveFrame<'a> {
     /// [`FrameTable::end_read`].
     ///
     /// # Panics
-    /// Never, while the invariants of this module hold.
+    /// Never panics while the invariants of this module hold.
     #[must_use]
     pub fn begin_read(self) -> Buffer {
         let guard = ManuallyDrop::new(self);
@@ -437,11 +438,11 @@ impl<'a> ExclusiveFrame<'a> {
         guard.table.header(guard.frame).latch.end_fill()
     }
 
-    /// Hands the page's memory to a device that will read it; optimistic readers go on. Ends with
-    /// [`FrameTable::end_write`].
+    /// Hands the page's memory to a device that will read it. Optimistic readers continue. Ends
+    /// with [`FrameTable::end_write`].
     ///
     /// # Panics
-    /// Never, while the invariants of this module hold.
+    /// Never panics while the invariants of this module hold.
     #[must_use]
     pub fn begin_write(self) -> Buffer {
         let guard = ManuallyDrop::new(self);

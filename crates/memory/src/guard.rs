@@ -54,8 +54,8 @@ impl Range {
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Partner of the fence in `get`: a reader that sees one of the stores below sees the odd
-        // version too.
+        // Pairs with the fence in `get`: a reader that sees one of the stores below also sees the
+        // odd version.
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.len.store(len, Ordering::Relaxed);
@@ -131,19 +131,19 @@ fn install() -> io::Result<()> {
     if *installed {
         return Ok(());
     }
-    // SAFETY: plain data, for which all zeroes is a value.
+    // SAFETY: plain data, for which all zeroes is a valid value.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: as above.
     let mut previous: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
-    // Known before the handler can need it.
-    // SAFETY: asks only; `previous` is there to be written.
+    // The previous handler must be known before ours can run. SAFETY: the call only queries;
+    // `previous` is valid for writes.
     checked(unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) })?;
     let _ = PREVIOUS.set(previous);
-    // SAFETY: `on_bus_error` has the signature that SA_SIGINFO asks for, and does what a handler
-    // may (point 7 of the crate).
+    // SAFETY: `on_bus_error` has the signature that SA_SIGINFO requires, and does only what a
+    // handler may do (point 7 of the crate).
     checked(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) })?;
     *installed = true;
     Ok(())
@@ -158,7 +158,7 @@ fn checked(status: c_int) -> io::Result<()> {
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the signal's data.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // Not a signal that a process sent, which has no address.
+    // A signal that a process sent has no address.
     if code > 0 && replace(address) {
         return;
     }
@@ -175,9 +175,8 @@ fn replace(address: usize) -> bool {
             continue;
         }
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: a mapping of ours takes the place of the whole of one that is there: the thread
-        // that faulted is in the midst of an access to it, and so a thread holds it (point 8 of the
-        // crate).
+        // SAFETY: this replaces the whole of an existing mapping of ours. The faulting thread is
+        // accessing that mapping, so the mapping is held (point 8 of the crate).
         let mapped = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::with_exposed_provenance_mut(start),
@@ -196,15 +195,15 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// Passes the signal to the handler that was there before.
+/// Passes the signal to the previous handler.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
     type Plain = extern "C" fn(c_int);
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // SAFETY: plain data; all zeroes is the default action. The fault comes again on return,
-        // and ends the process. A signal that was sent is raised again, for the same.
+        // SAFETY: plain data; all zeroes is the default action. On return the fault recurs and ends
+        // the process. A signal that was sent is raised again for the same reason.
         unsafe {
             let action: libc::sigaction = MaybeUninit::zeroed().assume_init();
             libc::sigaction(signal, &raw const action, ptr::null_mut());
@@ -213,8 +212,8 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             }
         }
     } else if previous.is_some_and(|previous| previous.sa_flags & libc::SA_SIGINFO != 0) {
-        // SAFETY: the kernel would have called it with just this; the flag says which kind of
-        // function it is.
+        // SAFETY: the kernel would have called the handler with these arguments; the flag says
+        // which kind of function it is.
         unsafe { std::mem::transmute::<usize, WithInfo>(handler)(signal, info, context) };
     } else {
         // SAFETY: as above.

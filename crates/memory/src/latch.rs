@@ -9,8 +9,9 @@
 //! | 1 | 1 | a device is filling the bytes | park | park |
 //! | 0 | 1 | a device is reading the bytes (write-back) | optimistic | park |
 //!
-//! The version moves whenever bytes may have changed. WAITERS is set only while IN_FLIGHT, so
-//! the brief latch is released by a plain store; only the end of an I/O pays a read-modify-write.
+//! The version changes whenever bytes may have changed. WAITERS is set only together with
+//! IN_FLIGHT, so a plain store releases the brief latch, and only the end of an I/O needs a
+//! read-modify-write.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -27,9 +28,10 @@ pub struct Version(u64);
 /// The reason why a latch was not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Another thread holds the latch for a few instructions, or the version moved: try again soon.
+    /// Another thread holds the latch for a few instructions, or the version has changed: try again
+    /// soon.
     Contended,
-    /// A device reads or writes the bytes: park until it is done ([`Latch::add_waiter`]).
+    /// A device reads or writes the bytes: wait until it is done ([`Latch::add_waiter`]).
     InFlight,
 }
 
@@ -73,8 +75,9 @@ impl Latch {
     #[inline(always)]
     #[must_use]
     pub fn validate(&self, version: Version) -> bool {
-        // Acquire fence: pairs with the Release fence of `lock`; if a reader saw any byte a writer
-        // stored after latching, the load below sees that writer's EXCLUSIVE or something later.
+        // Acquire fence: pairs with the Release fence of `lock`. If a reader saw any byte that a
+        // writer stored after latching, the load below sees that writer's EXCLUSIVE or a later
+        // value.
         fence(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);
         word & !(IN_FLIGHT | WAITERS) == version.0
@@ -83,7 +86,7 @@ impl Latch {
     /// Turns an optimistic read into the exclusive latch, if nothing changed since.
     ///
     /// # Errors
-    /// [`Blocked`] if the version moved, or another thread or a device has it.
+    /// [`Blocked`] if the version has changed, or another thread or a device has the latch.
     #[inline]
     pub fn try_upgrade(&self, version: Version) -> Result<(), Blocked> {
         self.lock(version.0)
@@ -115,7 +118,7 @@ impl Latch {
         }
     }
 
-    /// Releases the brief exclusive latch. The version moves, and the new one is returned.
+    /// Releases the brief exclusive latch. Changes the version, and returns the new one.
     #[inline]
     pub fn release_exclusive(&self) -> Version {
         let word = self.word.load(Ordering::Relaxed);
@@ -125,31 +128,34 @@ impl Latch {
         Version(open)
     }
 
-    /// Exclusive to *being filled*: the device may write, readers and writers park.
+    /// Changes from exclusive to *being filled*: the device may write, and readers and writers
+    /// wait.
     pub fn begin_fill(&self) {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & FLAGS, EXCLUSIVE);
         self.word.store(word | IN_FLIGHT, Ordering::Release);
     }
 
-    /// *Being filled* to open, the version moved; whether a task waits.
+    /// Changes from *being filled* to open, with a new version. Returns whether a task waits.
     #[must_use]
     pub fn end_fill(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & (EXCLUSIVE | IN_FLIGHT), EXCLUSIVE | IN_FLIGHT);
         let open = (word & !FLAGS).wrapping_add(STEP);
-        // AcqRel: publishes the bytes, and sees what a waiter did before it set WAITERS.
+        // AcqRel: publishes the bytes, and sees everything that a waiter did before it set WAITERS.
         self.word.swap(open, Ordering::AcqRel) & WAITERS != 0
     }
 
-    /// Exclusive to *being written back*: readers go on, writers park. The version moves.
+    /// Changes from exclusive to *being written back*, with a new version: readers continue, and
+    /// writers wait.
     pub fn begin_write_back(&self) {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & FLAGS, EXCLUSIVE);
         self.word.store((word & !FLAGS).wrapping_add(STEP) | IN_FLIGHT, Ordering::Release);
     }
 
-    /// *Being written back* to open; the version stays; whether a task waits.
+    /// Changes from *being written back* to open, with the same version. Returns whether a task
+    /// waits.
     #[must_use]
     pub fn end_write_back(&self) -> bool {
         let word = self.word.fetch_and(!(IN_FLIGHT | WAITERS), Ordering::AcqRel);
@@ -159,9 +165,9 @@ impl Latch {
 
     /// Announces a waiter for the end of the I/O.
     ///
-    /// `false` if no I/O is in flight (any more): nothing will wake the caller, which must try
-    /// again. The caller must be in the list of waiters before: the thread that ends the I/O looks
-    /// there after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
+    /// Returns `false` if no I/O is in flight any more: nothing will wake the caller, which must
+    /// try again. The caller must be in the list of waiters already. The thread that ends the I/O
+    /// looks there after [`Latch::end_fill`] or [`Latch::end_write_back`], so no waiter is missed.
     #[must_use]
     pub fn add_waiter(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -239,7 +245,7 @@ mod loom_tests {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    /// Two words that a writer keeps equal: a validated reader must never see them differ.
+    /// A writer keeps two words equal: a validated reader must never see them differ.
     #[test]
     fn validated_reads_are_consistent() {
         loom::model(|| {
@@ -288,7 +294,7 @@ mod loom_tests {
         });
     }
 
-    /// The fault path: a task that parks on a page in flight is woken, whatever the interleaving.
+    /// A task that waits for a page in flight is woken, whatever the interleaving.
     fn no_waiter_is_missed(write_back: bool) {
         loom::model(move || {
             let shared = Arc::new((Latch::new(), Mutex::new(Vec::<u32>::new())));
@@ -351,10 +357,11 @@ mod loom_tests {
         });
     }
 
-    /// A cold page, two tasks that want it, and an evictor on the frame that one of them loads it
-    /// into. `reference` is the parent's word: 0 is cold, 1 says that the page is in the frame.
-    /// Only the parent's latch changes it. A thread that reads the page sees what the device
-    /// brought, a task that parks is woken, and the page is loaded once for each time it left.
+    /// Two tasks want a cold page, and an evictor works on the frame into which one of them loads
+    /// it. `reference` is the parent's word: 0 is cold, 1 says that the page is in the frame. Only
+    /// the holder of the parent's latch changes it. A thread that reads the page sees the content
+    /// from the device, a task that waits is woken, and the page is loaded once for each time that
+    /// it left.
     #[test]
     fn two_tasks_fault_one_page_beside_an_evictor() {
         struct Shared {
@@ -366,7 +373,8 @@ mod loom_tests {
             loads: AtomicU64,
         }
 
-        /// One attempt of a task: the content, if it got as far; whether it parked.
+        /// One attempt of a task. Returns the content, if it was reached, and whether the task
+        /// waited.
         fn fault(shared: &Shared, task: u32) -> (Option<u64>, bool) {
             let Ok(version) = shared.parent.optimistic() else { return (None, false) };
             let hot = shared.reference.load(Ordering::Relaxed) == 1;
@@ -377,7 +385,7 @@ mod loom_tests {
                 if shared.parent.try_upgrade(version).is_err() {
                     return (None, false);
                 }
-                // The evictor may hold the free frame for a look; the real loader spins here.
+                // The evictor may hold the free frame briefly; the real loader spins here.
                 if shared.frame.try_exclusive().is_err() {
                     let _ = shared.parent.release_exclusive();
                     return (None, false);
@@ -385,7 +393,7 @@ mod loom_tests {
                 shared.reference.store(1, Ordering::Relaxed);
                 shared.frame.begin_fill();
                 let _ = shared.parent.release_exclusive();
-                // The completion, by the worker that began the load.
+                // The completion, handled by the worker that began the load.
                 shared.content.store(7, Ordering::Relaxed);
                 shared.loads.fetch_add(1, Ordering::Relaxed);
                 if shared.frame.end_fill() {
@@ -430,7 +438,7 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            // The evictor: the frame first, then its parent, as a sweep does.
+            // The evictor latches the frame first, and then its parent, as a sweep does.
             let mut evictions = 0;
             if shared.frame.try_exclusive().is_ok() {
                 if shared.parent.try_exclusive().is_ok() {

@@ -1,9 +1,9 @@
-//! I/O memory: where every byte that meets a device lives.
+//! I/O memory: all memory that devices read and write.
 //!
 //! - [`Arena`]: one mapping cut into equal blocks, registered once with every channel.
 //! - [`Buffer`]: the lease on one block, or on a list of [`Segment`]s of foreign memory. It travels
 //!   with a request and comes back with the completion.
-//! - [`RacyBytes`]: the one primitive that reads memory while another thread may write it.
+//! - [`RacyBytes`]: the only way to read memory while another thread may write it.
 //! - [`Latch`]: the optimistic latch with an in-flight state.
 //! - [`locks`]: mutexes and read-write locks that do not know poison.
 //! - [`Mapping`]: memory of another process, or registers of a device, accessed through
@@ -13,7 +13,7 @@
 //!
 //! # Safety argument
 //!
-//! This crate is one of the few that contain `unsafe`; what is above it forbids it.
+//! This crate is one of the few that contain `unsafe`. The crates above it forbid it.
 //!
 //! 1. *Lifetime.* A [`Buffer`] holds an `Arc` of its [`Arena`], so a mapping outlives every lease
 //!    on it, and a device that keeps the `Buffer` while a request is in flight keeps the mapping.
@@ -21,43 +21,43 @@
 //!    holder of its `Buffer` (`&mut`), by a device to which the `Buffer` was handed by value, or,
 //!    for blocks of a [`FrameTable`], by the holder of the frame's exclusive latch, which by the
 //!    latch's state machine is never alive while the `Buffer` is out of the frame.
-//! 3. *Many racing readers.* Readers that hold no latch go through [`RacyBytes`], which reads with
-//!    relaxed atomic loads, and writers that such readers can race with store with relaxed atomic
-//!    stores; no `&mut [u8]` to block memory is ever formed. Copies, and loads of unaligned words,
-//!    are the processor's own instructions where those are known (`racing.rs`). They, and what a
-//!    device or the kernel writes, are outside the abstract machine and arrive like the accesses of
-//!    another process. Loads of different width may overlap racing stores; the language does not
-//!    define the value then, the machines qpair runs on do (some mix of old and new bytes), and
-//!    every such value is thrown away when the latch's version has moved.
-//! 4. *Plain slices* (`as_slice`) are handed out only by owners that exclude writers: the holder of
-//!    a `Buffer` and the holder of an exclusive latch, for as long as they are borrowed.
+//! 3. *Many racing readers.* Readers without a latch use [`RacyBytes`], which reads with relaxed
+//!    atomic loads. Writers that such readers can race with use relaxed atomic stores. No `&mut
+//!    [u8]` to block memory is ever formed. Copies, and loads of unaligned words, use the
+//!    processor's own instructions where those are known (`racing.rs`). These accesses, and the
+//!    writes of a device or the kernel, are outside the abstract machine, like the accesses of
+//!    another process. Loads of one width may overlap racing stores of another. The language does
+//!    not define the value then; the machines that qpair runs on do (a mix of old and new bytes).
+//!    Every such value is discarded when the latch's version has changed.
+//! 4. *Plain slices* (`as_slice`) are lent only by owners that exclude writers, the holder of a
+//!    `Buffer` and the holder of an exclusive latch, and only while these are borrowed.
 //! 5. *Memory shared with others* (a [`Mapping`]: another process's memory, a device's registers)
-//!    is reached through [`SharedBytes`] alone: no reference to it is ever formed, every access is
-//!    an atomic of its width or a copy by the processor's string instruction, and any value may
-//!    come out. A list of segments in such memory is changed and read through the one lease on it
+//!    is accessed only through [`SharedBytes`]: no reference to it is ever formed, every access is
+//!    an atomic of its width or a copy by the processor's string instruction, and any value may be
+//!    read. A list of segments in such memory is changed and read through the one lease on it
 //!    (`scatter.rs`).
 //! 6. *Addresses for devices.* A device, or a model of one, moves bytes wherever its driver tells
-//!    it to. As with a kernel interface that is given addresses, memory stays sound because the
-//!    driver tells it only addresses within a `Buffer` that it holds until the device is done, and
-//!    within its own queues. [`DmaMemory::of_arena`] is `unsafe` for that reason.
-//! 7. *The signal handler* (`guard.rs`) touches atomics and a cell that was set before it was
-//!    installed, and makes system calls; it allocates nothing and takes no lock. `errno` is left
-//!    alone where the mapping succeeds; where it does not, the process ends.
-//! 8. *What the handler replaces.* A fault at an address of a covered range comes from a thread
-//!    that is in the midst of an access to that mapping (no other code has addresses in it), so it
-//!    is held, and stays mapped until the handler returns; ranges leave the list before their
-//!    mapping goes. Entries of other ranges that change meanwhile are passed over or read whole
-//!    (`version`). What is mapped instead has the same length, takes loads and stores, and goes
-//!    with the mapping. That bytes become zeroes is no more than a process that has the file could
-//!    have written.
+//!    it to. As with a kernel interface that takes addresses, memory stays sound because the driver
+//!    gives only two kinds of addresses: those within a `Buffer` that it holds until the device is
+//!    done, and those within its own queues. [`DmaMemory::of_arena`] is `unsafe` for that reason.
+//! 7. *The signal handler* (`guard.rs`) uses atomics and a cell that was set before the handler was
+//!    installed, and makes system calls. It allocates nothing and takes no lock. `errno` is
+//!    unchanged if the mapping succeeds; if it fails, the process ends.
+//! 8. *The mapping that the handler replaces.* A fault at an address of a covered range comes from
+//!    a thread that is accessing that mapping, because no other code has addresses in it. The
+//!    mapping is therefore held, and stays mapped until the handler returns. Ranges are removed
+//!    from the list before their mapping. Entries of other ranges that change meanwhile are skipped
+//!    or read whole (`version`). The new mapping has the same length, accepts loads and stores, and
+//!    is unmapped together with the old one. Bytes that become zeroes are no worse than any write
+//!    by a process that has the file.
 //!
 //! # SIGBUS
 //!
 //! The first mapping of a file that others can change, by [`Mapping::of_file`] or of a shared
-//! [`Arena`], takes over SIGBUS for the process: a mapping whose file was cut short becomes zeroed
-//! memory, [`Mapping::is_cut`] says so, and its user ends what it was for. Everything else that
-//! raises the signal ends the process as before, or goes to the handler that was there before. A
-//! program with a handler of its own installs it before, or hands on what is not its own.
+//! [`Arena`], takes over SIGBUS for the process. A mapping whose file was truncated becomes zeroed
+//! memory, [`Mapping::is_cut`] returns true, and the mapping's user ends its operation. All other
+//! faults end the process as before, or go to the previous handler. A program with its own handler
+//! must install it before, or pass on signals that are not its own.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 

@@ -31,7 +31,7 @@ pub struct Mapping {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Memory of this program alone, and of no file.
+    /// Memory of this program alone, without a file.
     Anonymous,
     /// A whole file in memory that this program made.
     Own,
@@ -39,8 +39,8 @@ enum Kind {
     File,
 }
 
-// SAFETY: `base` points to a mapping that this value alone unmaps, and its bytes are reached by
-// atomics and string copies alone (point 5), from any thread.
+// SAFETY: `base` points to a mapping that only this value unmaps. Its bytes are accessed only by
+// atomics and string copies (point 5), from any thread.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -181,9 +181,9 @@ impl Mapping {
         let renewed = memory_file(self.len as u64, MemfdFlags::empty())
             .and_then(|file| self.replace(Some(file.as_fd())).map(|()| file));
         if renewed.is_err() && self.replace(None).is_err() {
-            // The kernel has no memory for as much as a note of a mapping, and may have taken the
-            // old one away. Going on would be a crash at the next access, or letting a process
-            // share what it should not.
+            // The kernel has no memory even to record a mapping, and may have removed the old one.
+            // To continue would mean a crash at the next access, or sharing memory with a process
+            // that must not have it.
             std::process::abort();
         }
         renewed
@@ -193,9 +193,9 @@ impl Mapping {
     fn replace(&self, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let (at, len) = (self.base.as_ptr().cast(), self.mapped_bytes);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the whole of what this value has mapped (`base`, `mapped_bytes`) is mapped anew,
-        // as readable and writable as before (`kind` is `Own`). Its bytes are reached by atomics
-        // and string copies alone, which find other values then (point 5).
+        // SAFETY: this replaces the whole of this value's mapping (`base`, `mapped_bytes`), which
+        // stays readable and writable (`kind` is `Own`). Its bytes are accessed only by atomics and
+        // string copies, which may find other values (point 5).
         unsafe {
             match file {
                 Some(file) => {
@@ -211,8 +211,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Maps `len` bytes of memory for this program alone, zeroed, touched only on use, of huge
-    /// pages if the kernel has them. For models of devices that keep their blocks in it.
+    /// Maps `len` bytes of zeroed memory for this program alone, which are allocated on first use,
+    /// with huge pages if the kernel has them. For models of devices that keep their blocks in
+    /// memory.
     ///
     /// # Errors
     /// `InvalidInput` for a length of 0, or one beyond the address space; otherwise the error of
@@ -248,8 +249,8 @@ impl Mapping {
         if self.kind != Kind::Anonymous || !inside || !whole {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: inside the mapping, which is private to this value; its bytes are reached by
-        // atomics and string copies alone, which find zeroes then (point 5).
+        // SAFETY: inside the mapping, which is private to this value. Its bytes are accessed only
+        // by atomics and string copies, which find zeroes then (point 5).
         unsafe {
             let at = self.base.as_ptr().add(offset).cast();
             rustix::mm::madvise(at, len, Advice::LinuxDontNeed)?;
@@ -260,8 +261,8 @@ impl Mapping {
     #[inline(always)]
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
-        // SAFETY: inside the mapping, which lives as long as `self`; aligned to 8 as `of_file`
-        // asked for.
+        // SAFETY: inside the mapping, which lives as long as `self`; aligned to 8, as `of_file`
+        // requires.
         unsafe {
             SharedBytes::new(self.base.as_ptr().add(self.skip_bytes), self.len, self.writable)
         }
@@ -295,21 +296,23 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // This goes before the mapping: another mapping may have its addresses then.
+        // Drop the cover before the mapping, because another mapping may get these addresses
+        // afterwards.
         self.cover = None;
         // SAFETY: mapped by this value, and every view of it borrows `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
     }
 }
 
-/// Creates a file in memory, which is gone with its last descriptor and mapping. Its size cannot
+/// Creates a file in memory, which disappears with its last descriptor and mapping. Its size cannot
 /// change.
 pub(crate) fn memory_file(len_bytes: u64, kind: MemfdFlags) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | kind;
     let file = rustix::fs::memfd_create("qpair", flags)?;
     rustix::fs::ftruncate(&file, len_bytes)?;
-    // A process that is handed the file can neither take pages away from the processes that map it,
-    // nor make it hold memory that no process knows of; nor seal it against being mapped again.
+    // A process that receives the file cannot take pages away from the processes that map it. It
+    // cannot make the file hold memory that no process knows of, nor seal the file against further
+    // mappings.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;
     Ok(file)
@@ -361,11 +364,11 @@ pub(crate) fn map_file(
     };
     let mut tries = 0;
     let address = loop {
-        // Small ones (registers) need no such address.
+        // Small mappings, such as registers, need no such address.
         let hint = if len >= HUGE_PAGE { free_address(len)? } else { std::ptr::null_mut() };
-        // SAFETY: a fresh mapping at an address of the kernel's choice: it takes the hint if that
-        // is free, and replaces nothing. A mapping that is to replace another one (MAP_FIXED) may
-        // have unmapped it when it fails, and then any other mapping may take the place.
+        // SAFETY: a fresh mapping at an address of the kernel's choice: it uses the hint if that is
+        // free, and replaces nothing. A replacing mapping (MAP_FIXED) that fails may already have
+        // unmapped the old one, and any other mapping may then take its place.
         let address = unsafe {
             rustix::mm::mmap(hint, len, protection, MapFlags::SHARED, file, offset_bytes)?
         };
@@ -373,11 +376,11 @@ pub(crate) fn map_file(
         if len < HUGE_PAGE || address.addr().is_multiple_of(HUGE_PAGE) || tries == ADDRESS_TRIES {
             break address;
         }
-        // SAFETY: what was just mapped, which nothing has seen.
+        // SAFETY: this unmaps the new mapping, which no other code has seen.
         let _ = unsafe { rustix::mm::munmap(address, len) };
     };
     if len >= HUGE_PAGE {
-        // SAFETY: what was just mapped. Refusal costs speed only.
+        // SAFETY: inside the new mapping. If the kernel refuses, only speed is lost.
         let _ = unsafe { rustix::mm::madvise(address, len, Advice::LinuxHugepage) };
     }
     NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())

@@ -1,33 +1,33 @@
-//! Loads, stores and copies at any alignment that may race: what [`crate::RacyBytes`] is made of.
-//! See the crate's safety argument, point 3.
+//! Loads, stores and copies at any alignment that may race: the basis of [`crate::RacyBytes`]. See
+//! the crate's safety argument, point 3.
 //!
-//! On x86-64 they are instructions of the processor, sixteen bytes at a time or strings of them,
-//! which the compiler knows nothing about but where they read and write; elsewhere relaxed atomic
-//! accesses of whole aligned words, and of bytes at the ends.
+//! On x86-64 these are processor instructions that move sixteen bytes at a time, or strings of
+//! bytes. The compiler knows only which memory they read and write. On other processors these are
+//! relaxed atomic accesses of whole aligned words, and of bytes at the ends.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Bytes that one instruction moves.
+/// The number of bytes that one instruction moves.
 #[cfg(target_arch = "x86_64")]
 const VECTOR_BYTES: usize = 16;
 
-/// Copies of at least this many bytes go by the string instruction: from there on it is the faster
-/// one.
+/// Copies of at least this many bytes use the string instruction, which is faster from this size
+/// on.
 #[cfg(target_arch = "x86_64")]
 const STRING_BYTES: usize = 1024;
 
 /// Loads eight bytes as a little-endian integer.
 ///
 /// # Safety
-/// They can be read, and so can the aligned words that they lie in; every writer that may write
-/// them meanwhile does so by stores of this module, by atomic ones or from outside the program.
+/// The bytes, and the aligned words that contain them, must be readable. All concurrent writes to
+/// them must be stores of this module, atomic stores, or writes from outside the program.
 #[inline(always)]
 pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let word: u64;
-        // SAFETY: reads what the caller vouches for, and nothing else. Not `pure`: the bytes may
+        // SAFETY: reads only the bytes that the caller vouches for. Not `pure`: the bytes may
         // change between two loads.
         unsafe {
             std::arch::asm!(
@@ -42,7 +42,7 @@ pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
     #[cfg(not(target_arch = "x86_64"))]
     {
         let shift = source.addr() % 8;
-        // SAFETY: the aligned word in which the bytes begin, and that in which they end.
+        // SAFETY: the aligned words in which the bytes begin and end.
         unsafe {
             let low = load_aligned(source.sub(shift));
             if shift == 0 {
@@ -54,15 +54,14 @@ pub(crate) unsafe fn load_u64(source: *const u8) -> u64 {
     }
 }
 
-/// Copies bytes that others may be writing.
+/// Copies bytes that other threads may be writing.
 ///
 /// # Safety
-/// As [`load_u64`] for each of the `len` bytes at `source`; `target` can be written for as many and
-/// belongs to the caller alone.
+/// As [`load_u64`] for each of the `len` bytes at `source`. `target` must be writable for `len`
+/// bytes, and belong to the caller alone.
 #[inline]
 pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of
-    // `target`.
+    // SAFETY: reads are within `len` bytes of `source`, and writes within `len` bytes of `target`.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         move_bytes(source, target, len);
@@ -71,7 +70,7 @@ pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
     {
         let mut at = 0;
         while at + 8 <= len {
-            // SAFETY: eight bytes from `at` on are within both.
+            // SAFETY: the eight bytes from `at` on are within both.
             unsafe {
                 target.add(at).cast::<[u8; 8]>().write(load_u64(source.add(at)).to_le_bytes())
             };
@@ -85,16 +84,15 @@ pub(crate) unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize) {
     }
 }
 
-/// Copies to bytes that others may be reading.
+/// Copies to bytes that other threads may be reading.
 ///
 /// # Safety
-/// `source` can be read for `len` bytes and nothing writes it; `target` can be written for as many,
-/// nothing else writes it, and every reader that reads it meanwhile does so by loads of this
-/// module, by atomic ones or from outside the program.
+/// `source` must be readable for `len` bytes, and nothing may write it. `target` must be writable
+/// for `len` bytes, and nothing else may write it. All concurrent reads of it must be loads of this
+/// module, atomic loads, or reads from outside the program.
 #[inline]
 pub(crate) unsafe fn copy_in(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: what is read is within `len` bytes of `source`, what is written within as many of
-    // `target`.
+    // SAFETY: reads are within `len` bytes of `source`, and writes within `len` bytes of `target`.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         move_bytes(source, target, len);
@@ -123,14 +121,14 @@ pub(crate) unsafe fn copy_in(source: *const u8, target: *mut u8, len: usize) {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 unsafe fn load_aligned(source: *const u8) -> u64 {
-    // SAFETY: the caller's: aligned, and readable as `load_u64` asks.
+    // SAFETY: the caller's contract: aligned, and readable as `load_u64` requires.
     u64::from_le(unsafe { (*source.cast::<AtomicU64>()).load(Relaxed) })
 }
 
 /// Moves `len` bytes by the processor's string instruction.
 ///
 /// # Safety
-/// `source` can be read and `target` written for `len` bytes.
+/// `source` must be readable and `target` writable for `len` bytes.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn move_string(source: *const u8, target: *mut u8, len: usize) {
@@ -151,12 +149,12 @@ pub(crate) unsafe fn move_string(source: *const u8, target: *mut u8, len: usize)
 /// before.
 ///
 /// # Safety
-/// `source` can be read and `target` written for `len` bytes; the two do not overlap.
+/// `source` must be readable and `target` writable for `len` bytes. The two must not overlap.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn move_bytes(source: *const u8, target: *mut u8, len: usize) {
-    // SAFETY: each access lies within `len` bytes of its address: whole ones while they fit, then
-    // the last that fits from the end.
+    // SAFETY: each access lies within `len` bytes of its address: whole moves while they fit, then
+    // the last one at the end.
     unsafe {
         if len >= STRING_BYTES {
             move_string(source, target, len);
@@ -187,7 +185,7 @@ macro_rules! one_move {
         /// As [`move_bytes`], for the bytes of one register.
         #[inline(always)]
         unsafe fn $name(source: *const u8, target: *mut u8) {
-            // SAFETY: the caller's; no flags, no stack.
+            // SAFETY: the caller's contract; no flags and no stack are used.
             unsafe {
                 std::arch::asm!(
                     $load,

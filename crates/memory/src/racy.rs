@@ -1,8 +1,8 @@
 //! Reads that race with writers, and the writes they may race with.
 //!
-//! An optimistic reader reads first and asks afterwards whether what it read was stable. Until then
-//! any value may come out, so nothing here panics or trusts an offset: what lies outside reads as
-//! zero, and stores outside are dropped. See the crate's safety argument, point 3.
+//! An optimistic reader reads first, and then checks whether the values were stable. Until then any
+//! value is possible, so nothing here panics or trusts an offset: bytes outside read as zero, and
+//! stores outside are dropped. See the crate's safety argument, point 3.
 
 use std::cmp::Ordering as Cmp;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Rel
 
 use crate::racing;
 
-/// Bytes that others may be writing; every value read may be torn.
+/// Bytes that other threads may be writing; every value read may be torn.
 ///
 /// Offsets are in bytes. Loads must be naturally aligned and in bounds; others read as 0.
 #[derive(Clone, Copy)]
@@ -37,8 +37,8 @@ macro_rules! load {
             if offset >= self.len || !offset.is_multiple_of(SIZE) {
                 return 0;
             }
-            // SAFETY: aligned, and in bounds, by the check above: base and length are multiples of
-            // 8 by the constructors' contract, so what begins inside and is aligned ends inside.
+            // SAFETY: aligned, and in bounds by the check above: base and length are multiples of 8
+            // by the constructors' contract, so an aligned access that begins inside ends inside.
             // The memory is live for 'a; racing stores are atomic (point 3).
             let value = unsafe { (*self.base.add(offset).cast::<$atomic>()).load(Relaxed) };
             <$int>::from_le(value)
@@ -102,19 +102,19 @@ impl<'a> RacyBytes<'a> {
         if offset > self.len.wrapping_sub(8) || self.len < 8 {
             return 0;
         }
-        // SAFETY: eight bytes in bounds by the check above, of which base and length are multiples;
-        // live for 'a, and racing stores are those that `new` asks for (point 3).
+        // SAFETY: eight bytes in bounds by the check above; live for 'a, and racing stores are
+        // those that `new` allows (point 3).
         unsafe { racing::load_u64(self.base.add(offset)) }
     }
 
-    /// The first eight of `len` bytes at `offset` as a big-endian number, shorter ones with zeroes
-    /// behind: such numbers sort as the bytes do, up to eight. 0 if the bytes end among the first
-    /// eight of all.
+    /// Loads the first eight of `len` bytes at `offset` as a big-endian number, padded with zeroes.
+    /// Such numbers sort as the first eight bytes do. Returns 0 if the bytes end within the first
+    /// eight bytes of the memory.
     #[inline(always)]
     #[must_use]
     pub fn load_head(self, offset: usize, len: usize) -> u64 {
         let len = len.min(8);
-        // The eight bytes that end with them: those behind may lie outside.
+        // Load the eight bytes that end with these, because those after them may lie outside.
         match (offset.wrapping_add(len)).checked_sub(8) {
             Some(from) if len > 0 => {
                 self.load_u64_unaligned(from).swap_bytes() << (64 - 8 * len as u32)
@@ -131,12 +131,12 @@ impl<'a> RacyBytes<'a> {
             return;
         }
         // SAFETY: in bounds by the check above, live for 'a, and racing stores are those that `new`
-        // asks for (point 3); the target is a slice of that length.
+        // allows (point 3); the target is a slice of that length.
         unsafe { racing::copy_out(self.base.add(offset), target.as_mut_ptr(), target.len()) }
     }
 
-    /// Appends `len` bytes from `offset` on to `target`; bytes out of bounds read as 0. Never more
-    /// than there are bytes.
+    /// Appends `len` bytes from `offset` on to `target`; bytes out of bounds read as 0. Appends at
+    /// most as many bytes as there are.
     #[inline]
     pub fn append_to(self, offset: usize, len: usize, target: &mut Vec<u8>) {
         let len = len.min(self.len);
@@ -146,8 +146,8 @@ impl<'a> RacyBytes<'a> {
             return;
         }
         target.reserve(len);
-        // SAFETY: in bounds by the check above; `len` bytes behind `start` are reserved, and all
-        // are written before they count.
+        // SAFETY: in bounds by the check above; `len` bytes after `start` are reserved, and all are
+        // written before the length includes them.
         unsafe {
             racing::copy_out(self.base.add(offset), target.as_mut_ptr().add(start), len);
             target.set_len(start + len);
@@ -201,7 +201,7 @@ impl<'a> From<&'a [u64]> for RacyBytes<'a> {
 
 impl<'a> RacyBytesMut<'a> {
     /// # Safety
-    /// As [`RacyBytes::new`], and the caller is the only writer for `'a`.
+    /// As [`RacyBytes::new`]. The caller must also be the only writer for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Self {
         debug_assert!((base as usize | len).is_multiple_of(8));
@@ -212,7 +212,7 @@ impl<'a> RacyBytesMut<'a> {
     #[inline(always)]
     #[must_use]
     pub fn read(&self) -> RacyBytes<'_> {
-        // SAFETY: the same memory; for the borrow of `self` nothing writes it.
+        // SAFETY: the same memory; nothing writes it while `self` is borrowed.
         unsafe { RacyBytes::new(self.base, self.len) }
     }
 
@@ -272,8 +272,8 @@ impl<'a> RacyBytesMut<'a> {
             return;
         }
         let base = self.base;
-        // SAFETY: both ranges lie in bounds and are of whole aligned words by the checks above;
-        // `&mut self` is the only writer (point 2), and readers that race see atomic stores.
+        // SAFETY: both ranges are in bounds and consist of whole aligned words by the checks above;
+        // `&mut self` is the only writer (point 2), and racing readers see atomic stores.
         let step = |i: usize| unsafe {
             let word = (*base.add(source + i).cast::<AtomicU64>()).load(Relaxed);
             (*base.add(target + i).cast::<AtomicU64>()).store(word, Relaxed);
@@ -299,7 +299,7 @@ pub fn prefetch_bytes(bytes: &[u8]) {
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address is defined and faults never.
+    // SAFETY: a prefetch of any address is defined and never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }

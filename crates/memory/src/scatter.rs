@@ -1,10 +1,9 @@
-//! Memory that the caller gave, and lists of segments in it.
+//! Foreign memory, and lists of segments in it.
 //!
 //! Invariants:
-//! - a segment that is in a list lies in a region of the same [`Scatter`], which keeps the region
-//!   mapped;
-//! - list `n` is changed through the one lease on it, which is borrowed mutably meanwhile, and read
-//!   through that lease alone.
+//! - a segment in a list lies in a region of the same [`Scatter`], which keeps the region mapped;
+//! - list `n` is changed only while the one lease on it is mutably borrowed, and read only through
+//!   that lease.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -17,18 +16,18 @@ use crate::shared::SharedBytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     pub region: u32,
-    /// First byte in the region.
+    /// The offset of the first byte in the region.
     pub offset_bytes: u64,
-    /// Bytes; not 0.
+    /// The length in bytes; not 0.
     pub len_bytes: u32,
 }
 
-/// A part of a buffer that lies in one piece.
+/// A contiguous part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The address of the first byte; valid as long as the buffer lives.
     pub address: *mut u8,
-    /// Bytes; not 0.
+    /// The length in bytes; not 0.
     pub len_bytes: usize,
 }
 
@@ -44,8 +43,8 @@ pub(crate) struct Scatter {
     pub(crate) segments_max: usize,
 }
 
-// SAFETY: a list is reached through the one lease on it (the second invariant), which one thread
-// borrows mutably at a time.
+// SAFETY: a list is accessed only through the one lease on it (the second invariant), which one
+// thread at a time borrows mutably.
 unsafe impl Sync for Scatter {}
 
 impl Scatter {
@@ -67,9 +66,10 @@ impl Scatter {
     }
 
     /// # Safety
-    /// The caller has the lease on list `number`, and borrows it for as long as the result lives.
+    /// The caller must have the lease on list `number`, and borrow it for as long as the result
+    /// lives.
     unsafe fn list(&self, number: u32) -> &List {
-        // SAFETY: nothing changes it while the lease is borrowed (the second invariant).
+        // SAFETY: nothing changes the list while the lease is borrowed (the second invariant).
         unsafe { &*self.lists[number as usize].get() }
     }
 
@@ -80,16 +80,16 @@ impl Scatter {
         unsafe { self.list(number) }.len_bytes
     }
 
-    /// Fills a list anew; empties it on an error.
+    /// Replaces the content of a list. The list is empty after an error.
     ///
     /// # Safety
-    /// The caller has the lease on list `number`, and borrows it mutably.
+    /// The caller must have the lease on list `number`, and borrow it mutably.
     pub(crate) unsafe fn fill(
         &self,
         number: u32,
         segments: impl IntoIterator<Item = Segment>,
     ) -> io::Result<()> {
-        // SAFETY: nothing else reads or changes it (the second invariant).
+        // SAFETY: nothing else reads or changes the list (the second invariant).
         let list = unsafe { &mut *self.lists[number as usize].get() };
         list.segments.clear();
         list.len_bytes = 0;
@@ -114,7 +114,7 @@ impl Scatter {
             && u64::from(len_bytes) <= region_bytes - offset_bytes
     }
 
-    /// The parts of a range of what a list has, cut off at its end.
+    /// Returns the parts of a range of a list, cut off at the list's end.
     ///
     /// # Safety
     /// As [`Scatter::list`].
@@ -125,10 +125,10 @@ impl Scatter {
     }
 }
 
-/// Bytes of a region, from an offset on, and how many.
+/// The bytes of a region, an offset in them, and a length.
 type Part<'a> = (SharedBytes<'a>, usize, usize);
 
-/// A range of a list, part by part.
+/// An iterator over the parts of a range of a list.
 #[derive(Clone)]
 pub(crate) struct Parts<'a> {
     regions: &'a [Arc<Mapping>],
@@ -159,7 +159,8 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// A part of a buffer, piece by piece: one of a block, several of a list.
+/// An iterator over the contiguous pieces of a part of a buffer: one piece of a block, several of a
+/// list.
 #[derive(Clone)]
 pub struct Pieces<'a>(Source<'a>);
 

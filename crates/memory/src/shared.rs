@@ -1,10 +1,10 @@
-//! Access to memory that others write at any time, and that any of us may write. See the crate's
-//! safety argument, point 5.
+//! Access to memory that other processes write at any time, and that any thread of this one may
+//! write. See the crate's safety argument, point 5.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Copies of at least this many bytes go by the string instruction.
+/// Copies of at least this many bytes use the string instruction.
 const STRING_BYTES: usize = 128;
 
 /// Bytes shared with other processes or with a device. Every value read may be torn, and may be
@@ -53,8 +53,8 @@ macro_rules! access {
 
 impl<'a> SharedBytes<'a> {
     /// # Safety
-    /// `base` is aligned to 8 and points to `len` bytes that stay mapped for `'a`, are writable if
-    /// `writable`, and to which no reference is formed during `'a`.
+    /// `base` must be aligned to 8 and point to `len` bytes that stay mapped for `'a` and are
+    /// writable if `writable`. No reference to them may be formed during `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(base: *mut u8, len: usize, writable: bool) -> Self {
         debug_assert!((base as usize).is_multiple_of(8));
@@ -160,7 +160,7 @@ impl<'a> SharedBytes<'a> {
     #[must_use]
     pub fn part(self, offset: usize, len: usize) -> Option<Self> {
         let inside = offset.is_multiple_of(8) && offset <= self.len && len <= self.len - offset;
-        // SAFETY: inside `self`, and aligned as it is.
+        // SAFETY: inside `self`, and aligned as `self` is.
         inside.then(|| unsafe { Self::new(self.base.add(offset), len, self.writable) })
     }
 
@@ -171,7 +171,7 @@ impl<'a> SharedBytes<'a> {
             target.fill(0);
             return;
         }
-        // SAFETY: inside by the check above; `target` is this caller's alone.
+        // SAFETY: inside by the check above; `target` belongs to the caller alone.
         unsafe { copy(self.base.add(offset), target.as_mut_ptr(), target.len()) }
     }
 
@@ -223,19 +223,19 @@ impl<'a> SharedBytes<'a> {
     }
 }
 
-/// Copies bytes that others may be writing, as a device would: by the processor's string
+/// Copies bytes that others may be writing, as a device would: with the processor's string
 /// instruction, or byte by byte.
 ///
 /// # Safety
-/// `source` can be read and `target` written for `len` bytes.
+/// `source` must be readable and `target` writable for `len` bytes.
 #[inline]
 unsafe fn copy(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= STRING_BYTES {
-        // SAFETY: as the caller vouches for.
+        // SAFETY: the caller's contract.
         return unsafe { crate::racing::move_string(source, target, len) };
     }
-    // SAFETY: as the caller vouches for.
+    // SAFETY: the caller's contract.
     unsafe { copy_words(source, target, len) }
 }
 
@@ -246,8 +246,8 @@ unsafe fn copy_words(source: *const u8, target: *mut u8, len: usize) {
     let mut at = 0;
     if source.addr().is_multiple_of(8) && target.addr().is_multiple_of(8) {
         while at + 8 <= len {
-            // SAFETY: in range and aligned; `source` may be memory that was lent for reading only,
-            // which a load does not mind.
+            // SAFETY: in range and aligned. `source` may be memory that was lent for reading only,
+            // which is enough for a load.
             unsafe {
                 let word = (*source.add(at).cast::<AtomicU64>()).load(Ordering::Relaxed);
                 (*target.add(at).cast::<AtomicU64>()).store(word, Ordering::Relaxed);

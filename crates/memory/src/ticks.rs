@@ -1,14 +1,15 @@
 //! The processor's clock.
 
-/// Ticks since some moment, at a rate that stays the same while a machine runs: for shares of time,
-/// not for its length. It costs some tens of cycles where the processor tells it to programs.
+/// Returns the ticks since some moment. Their rate is constant while a machine runs, but not known:
+/// use them for shares of time. A call costs some tens of cycles if the processor lets programs
+/// read its counter.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        // SAFETY: RDTSC reads a counter, and touches no memory. Linux forbids it to programs that
-        // ask for that (PR_SET_TSC), which this one does not.
+        // SAFETY: RDTSC reads a counter, and accesses no memory. Linux forbids it only to programs
+        // that ask for that (PR_SET_TSC), which this one does not.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -1,6 +1,6 @@
-//! Files that are cut short while they are mapped.
+//! Files that are truncated while they are mapped.
 //!
-//! A fault that is not caught ends a process, so each case is a process of its own: this program,
+//! An uncaught fault ends a process, so each case runs in a process of its own: this program,
 //! started again with the case's name.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 const CASE: &str = "QPAIR_GUARD_CASE";
 const LEN: usize = 4 << 20;
-/// AddressSanitizer, where there is one, leaves the signal to the process.
+/// Tells AddressSanitizer, if it is used, to leave the signal to the process.
 const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "handle_sigbus=0");
 
 fn file(kind: MemfdFlags) -> Option<OwnedFd> {
@@ -53,7 +53,7 @@ fn the_case() {
     cut.bytes().store_u64(LEN - 8, 7);
     whole.bytes().store_u64(LEN - 8, 8);
     if case == "other" {
-        // Other code in this process maps the file.
+        // Other code in this process maps the file, without a guard.
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice, read once.
         unsafe {
@@ -94,7 +94,8 @@ fn a_signal_that_is_sent_ends_the_process_as_before() {
     if std::env::var(CASE).is_ok_and(|case| case == "sent") {
         let file = file(MemfdFlags::empty()).unwrap();
         let _mapping = Mapping::of_file(file.as_fd(), 0, LEN, true).unwrap();
-        // The first makes the handler of Rust's own runtime step back; so it does without a guard.
+        // The first fault makes the handler of Rust's runtime uninstall itself, as it does without
+        // a guard.
         for _ in 0..2 {
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::BUS).unwrap();

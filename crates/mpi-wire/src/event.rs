@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(read, event);
         assert_eq!(decode_topology(data).collect::<Vec<_>>(), [change, change]);
         assert!(is_discovery_over(&encode_discovery(true)));
-        // A count over what came.
+        // The count is larger than the list.
         let mut data = list.encode(&[change]);
         data[8] = 255;
         assert_eq!(decode_topology(&data).count(), 1);

@@ -1,5 +1,4 @@
-//! The families of controllers by their PCI ids: properties that the controllers' own facts do not
-//! tell.
+//! The families of controllers by their PCI ids, for properties that the controllers do not report.
 
 pub const VENDOR: u16 = 0x1000;
 /// A 9500-8e: MPI 2.6, of the last family ("Sea").
@@ -25,8 +24,8 @@ impl Family {
         self.misreads() || matches!(self.device, 0x00AA..=0x00AF | 0x00D0..=0x00D2)
     }
 
-    /// Whether a controller with this interface version and number of vectors takes the indices of
-    /// reply queues by the combined registers.
+    /// Whether a controller with this interface version and number of vectors accepts the indices
+    /// of reply queues by the combined registers.
     #[must_use]
     pub fn combines(self, version: u16, vectors: u8) -> bool {
         let has_registers = version >= crate::init::VERSION_26 || self.revision >= 2;

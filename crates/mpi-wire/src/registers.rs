@@ -49,7 +49,7 @@ pub const DOORBELL_HANDSHAKE: u32 = 0x42;
 /// Doorbell, written: reset the message unit.
 pub const DOORBELL_MESSAGE_UNIT_RESET: u32 = 0x40;
 
-/// Interrupt status: the IOC has not yet taken the value written to the doorbell.
+/// Interrupt status: the IOC has not yet read the value written to the doorbell.
 pub const STATUS_BUSY: u32 = 0x8000_0000;
 /// Interrupt status: there are reply descriptors.
 pub const STATUS_REPLY: u32 = 0x8;

@@ -28,7 +28,7 @@ impl Chains {
         let in_frame = (facts.frame_bytes as usize - SGL_AT) / ELEMENT_BYTES;
         let in_segment = match facts.chain_elements {
             0 => SEGMENT_ELEMENTS,
-            // What the chain element's own index names.
+            // The chain element's index is one byte, which limits the elements.
             elements => elements.clamp(2, u8::MAX.into()),
         };
         let wanted = ELEMENTS_MAX.div_ceil(u32::from(in_segment) - 1);
@@ -111,7 +111,7 @@ mod tests {
             if element.flags & CHAIN != 0 {
                 let start = (element.address - iova) as usize;
                 memory = &block[start..start + element.len as usize];
-                // It says where the next one is, or that there is none.
+                // The last element says where the next segment is, or that there is none.
                 let last = Element::decode(&memory[memory.len() - ELEMENT_BYTES..]);
                 let named = usize::from(element.next_chain) * ELEMENT_BYTES;
                 let is_chain = last.flags & CHAIN != 0;

@@ -75,7 +75,7 @@ impl Sizes {
             frame_bytes,
             blocks,
             queues,
-            // The largest power of two.
+            // Use the largest power of two.
             reply_entries: 1 << entries_max.ilog2(),
             reply_bytes,
             reply_frames: blocks * u32::from(FRAMES) + SPARE_FRAMES,
@@ -87,7 +87,7 @@ impl Sizes {
 
     pub(crate) fn depth_max(&self) -> u32 {
         let frames = (self.blocks - 1) * u32::from(FRAMES);
-        // The largest one leaves some to others.
+        // One queue must not use all frames, so that others get some.
         (self.reply_entries / 2).min(frames / 2).max(1)
     }
 }

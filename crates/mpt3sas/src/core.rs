@@ -39,10 +39,10 @@ const CHORES_MAX: usize = 1024;
 const TURNS: u32 = 1000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// A chore that an event asks for.
+/// A chore that an event requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chore {
-    /// Ask for the page of a device that was added.
+    /// Request the page of a device that was added.
     Ask(u16),
     /// End the commands of a device that has gone.
     Reset(u16),
@@ -128,8 +128,7 @@ impl Core {
         }
     }
 
-    /// Takes the replies that are there. Returns the reply to the message that is waited for, if it
-    /// is among them.
+    /// Takes the available replies. Returns the reply to the awaited message, if it is among them.
     fn take(&mut self, inner: &Inner) -> Option<[u8; FRAME_BYTES_MAX]> {
         if let Some(stepper) = &inner.stepper {
             stepper.step(0);
@@ -210,7 +209,7 @@ impl Core {
                 self.post(inner, CHORE, &event::acknowledgement(&event), request::DEFAULT)
             }
         };
-        // Not posted: the controller is gone, and no caller asks for its devices.
+        // If posting failed, the controller is gone, and no caller asks for its devices.
         self.doing = posted.is_ok().then_some(chore);
     }
 

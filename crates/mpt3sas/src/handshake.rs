@@ -69,7 +69,7 @@ pub(crate) fn handshake(
         taken(registers, timeout)?;
     }
     let mut reply = Vec::new();
-    // The second half-word says how long it is.
+    // The second half-word contains the length.
     let mut half_words = 2;
     while reply.len() < half_words * 2 {
         rung(registers, timeout)?;

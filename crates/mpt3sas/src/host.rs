@@ -181,7 +181,8 @@ impl Inner {
             return Err(Error::new(ErrorKind::Unsupported, context).hint("give wait=poll"));
         }
         let interrupt = Interrupt::new(&*self.function, queue)?;
-        // In this order: a reset in progress sees the flag, or has masked interrupts before.
+        // The order matters: a reset in progress either sees the flag, or has masked interrupts
+        // before.
         self.interrupts.store(true, Ordering::SeqCst);
         self.registers.write(HOST_INTERRUPT_MASK, MASK_ALL & !MASK_REPLY)?;
         Ok(Some(interrupt))
@@ -237,7 +238,7 @@ impl Inner {
         }
     }
 
-    /// Begins a reset on a thread of its own, unless one is in progress.
+    /// Begins a reset on a separate thread, unless one is in progress.
     pub(crate) fn begin_reset(self: &Arc<Self>) {
         if self.state.get().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel)
         {
@@ -256,7 +257,7 @@ impl Inner {
     }
 
     fn reset_here(&self) {
-        // The state tells of a failure, and so does the next call of the control plane.
+        // An error is visible in the state, and the next call of the control plane reports it.
         let _ = self.reset_now();
         self.is_resetting.store(false, Ordering::Release);
     }
@@ -379,7 +380,7 @@ impl Host for Mpt3sas {
     fn reset(&self) -> Result<()> {
         let inner = &self.0;
         if inner.is_resetting.swap(true, Ordering::AcqRel) {
-            // Another reset is going on: its end is this one's.
+            // Another reset is in progress: wait for its end.
             drop(inner.core());
         } else {
             let done = inner.reset_now();

@@ -246,12 +246,12 @@ impl MptQueue {
             let (smid, low) = match found {
                 ReplyDescriptor::Success(smid) => (smid, None),
                 ReplyDescriptor::Address(smid, low) => (smid, Some(low)),
-                // A kind of descriptor that this driver never asks for.
+                // A kind of descriptor that this driver never requests.
                 ReplyDescriptor::Other(_) => continue,
             };
             let frame =
                 low.map(|low| self.inner.memory.pool().take(low, self.life, &self.inner.registers));
-            // Answered twice, or never asked for.
+            // The command was answered twice, or never sent.
             let Some(tag) = self.tag(smid) else { continue };
             match frame {
                 None if tag < self.depth => {
@@ -428,7 +428,7 @@ impl HostQueue for MptQueue {
         }
         let (pending, registers) = (&self.pending, &self.inner.registers);
         let posted = self.gate.pass(&self.inner.state, self.seen, || {
-            // A controller that does not take it is gone, which the state will say.
+            // A controller that does not accept the request is gone, which its state will show.
             pending.iter().all(|descriptor| registers.post(*descriptor).is_ok())
         });
         match posted {
@@ -437,7 +437,7 @@ impl HostQueue for MptQueue {
                 self.pending.clear();
                 self.inner.begin_reset();
             }
-            // Another life: the next poll reports them.
+            // The life has changed: the next poll reports these commands.
             None => {}
         }
     }
@@ -458,7 +458,7 @@ impl HostQueue for MptQueue {
             // queue. A controller that does not take it is gone, as the state will show.
             let _ = self.gate.pass(&self.inner.state, self.seen, || replies.release(registers));
         }
-        // The thread that sleeps returns rarely.
+        // A thread that sleeps polls rarely.
         self.polls_left =
             self.polls_left.saturating_sub(if self.interrupt.is_some() { 64 } else { 1 });
         if self.polls_left == 0 {

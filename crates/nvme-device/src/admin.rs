@@ -1,5 +1,5 @@
-//! Admin commands (Base §5). They run under the lock of the admin queues, and take locks of I/O
-//! queues, whose numbers are higher, below it.
+//! Admin commands (Base §5). They run under the lock of the admin queues. Under it they take locks
+//! of I/O queues, whose numbers are higher.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,7 @@ type Answered = Result<Answer, Status>;
 
 /// The bit of OACS for Doorbell Buffer Config (Base §5.17.2.1).
 const DOORBELL_BUFFERS: u16 = 1 << 8;
-/// Dword 0 of an abort that found nothing.
+/// Dword 0 of the completion of an abort that found no command.
 const NOT_ABORTED: u32 = 1;
 
 impl<B: Backend> NvmeController<B> {
@@ -68,8 +68,8 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// From now on the doorbells of I/O queues are in the driver's memory. Those that queues have
-    /// now are taken to be there already.
+    /// Moves the doorbells of I/O queues to the driver's memory. The memory is taken to have the
+    /// values of existing queues already.
     fn set_doorbell_buffers(&self, command: &Command, memory: &DriverMemory) -> Answered {
         let shadow = Shadow::new(command.prp1(), command.prp2(), &memory.table)?;
         for number in 1..self.pairs() {
@@ -87,7 +87,7 @@ impl<B: Backend> NvmeController<B> {
         let data = match command.cdw(10) as u8 {
             cns::NAMESPACE => match found {
                 Some(namespace) => namespace.identify(self.options.is_shared),
-                // Zeroes for a number that could be one's, and is none's now.
+                // A valid number without a namespace has Identify data of zeroes.
                 None if (1..=self.options.namespaces_max).contains(&nsid) => {
                     IdentifyNamespace::default()
                 }
@@ -104,7 +104,7 @@ impl<B: Backend> NvmeController<B> {
             cns::NAMESPACE_DESCRIPTORS => {
                 logs::descriptors(&found.ok_or(Status::INVALID_NAMESPACE)?.names)
             }
-            // Nothing special about the NVM command set.
+            // The NVM command set has no further data.
             cns::CONTROLLER_OF_COMMAND_SET if command.cdw(11) >> 24 == 0 => [0; IDENTIFY_BYTES],
             _ => return Err(Status::INVALID_FIELD),
         };
@@ -117,7 +117,7 @@ impl<B: Backend> NvmeController<B> {
         const DATASET_MANAGEMENT: u16 = 1 << 2;
         const WRITE_ZEROES: u16 = 1 << 3;
         let options = &self.options;
-        // Drivers read it once, and namespaces come later.
+        // Drivers read this once, and namespaces may be added later.
         let deallocates = namespaces.is_empty() || namespaces.iter().any(|it| it.deallocates);
         let verb = |is_there: bool, bit: u16| if is_there { bit } else { 0 };
         IdentifyController {
@@ -133,14 +133,14 @@ impl<B: Backend> NvmeController<B> {
             async_events: if options.is_shared { NAMESPACES_CHANGED } else { 0 },
             abort_limit: 3,
             async_event_limit: REQUESTS_MAX as u8 - 1,
-            // The log of effects, and logs read in parts.
+            // The log of effects is supported, and logs can be read in parts.
             log_pages: 0b110,
             namespaces: options.namespaces_max,
             nvm_commands: WRITE_ZEROES
                 | verb(deallocates, DATASET_MANAGEMENT)
                 | verb(B::COMPARES, COMPARE),
             admin_commands: verb(self.has_shadow_doorbells(), DOORBELL_BUFFERS),
-            // With what flush does for all namespaces at once.
+            // These bits include the behaviour of a flush for all namespaces.
             volatile_write_cache: if options.volatile_write_cache { 0b111 } else { 0b110 },
             subsystem: options.subsystem.clone(),
             ..IdentifyController::default()
@@ -178,8 +178,8 @@ impl<B: Backend> NvmeController<B> {
             return Err(Status::INVALID_CQ);
         }
         let ring = new_ring(command, entries, ENTRY_BYTES.0, memory)?;
-        // One after the other: no command but this one, under the admin queue's lock, makes or
-        // deletes queues.
+        // Locking one pair after the other is safe: only this command, under the admin queue's
+        // lock, creates or deletes queues.
         if self.lock_pair(number.into()).is_none_or(|pair| pair.side.submission.is_some()) {
             return Err(Status::INVALID_QUEUE_ID);
         }
@@ -191,7 +191,8 @@ impl<B: Backend> NvmeController<B> {
         forget_shadow(&pair.side, number, false);
         pair.side.submission = Some(SubmissionQueue::new(ring, cq));
         self.use_slot(number);
-        // The first doorbell may have the value of the last one of an earlier queue of that number.
+        // The first doorbell may have the same value as the last doorbell of an earlier queue of
+        // that number.
         self.call_attention(number.into());
         Ok(Answer::Done(0))
     }
@@ -222,8 +223,8 @@ impl<B: Backend> NvmeController<B> {
             let shadow = side.shadow.as_ref();
             let heads = || self.doorbell_of(shadow, queue.cq, true);
             if let Some(completion) = completion {
-                // Fetched commands are answered, as far as there is room: the driver is told by the
-                // deletion anyway.
+                // Fetched commands are answered as far as there is room. The deletion also tells
+                // the driver that they have ended.
                 for cid in self.backend().withdraw(&mut side.state.own) {
                     if completion.room(1, heads).0 > 0 {
                         let _ =
@@ -265,7 +266,7 @@ impl<B: Backend> NvmeController<B> {
     fn abort(&self, command: &Command) -> u32 {
         let (number, cid) = (command.cdw(10) as u16, (command.cdw(10) >> 16) as u16);
         let found = match number {
-            // The completion of the request comes with the others of this step.
+            // The request's completion is posted with the others of this step.
             0 => self.admin().events.abort(cid),
             _ => self.lock_pair(number.into()).is_some_and(|mut pair| {
                 pair.side.submission.is_some()
@@ -283,8 +284,8 @@ impl<B: Backend> NvmeController<B> {
         if command.cdw(10) >> 31 != 0 {
             return Err(Status::FEATURE_NOT_SAVEABLE);
         }
-        // Looked at before the lock of what admin commands change: that of a queue never comes
-        // below it.
+        // Checked before the lock of the admin state is taken, because a queue's lock is never
+        // taken under it.
         let any_queues = number == feature::NUMBER_OF_QUEUES && self.has_io_queues();
         let value = command.cdw(11);
         let result = {
@@ -294,7 +295,7 @@ impl<B: Backend> NvmeController<B> {
             result
         };
         if number == feature::VOLATILE_WRITE_CACHE && value & 1 == 0 {
-            // The cache is flushed before it is off.
+            // Flush the cache before disabling it.
             match self.backend().flush(Ticket::new(0, command.cid())) {
                 None => return Ok(Answer::Held),
                 Some(Status::SUCCESS) => {}
@@ -335,7 +336,7 @@ impl<B: Backend> NvmeController<B> {
         };
         let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
         let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
-        // Bytes behind a page read as zeroes.
+        // Bytes beyond a page read as zeroes.
         data.resize(len as usize, 0);
         let answered = answer(command, &data, memory)?;
         const RETAIN_EVENT: u32 = 1 << 15;
@@ -352,7 +353,7 @@ impl<B: Backend> NvmeController<B> {
     /// Returns the sum of all queues' counters since the controller was made.
     fn counts(&self) -> Counts {
         let mut sum = Counts::default();
-        // The admin queue's lock is held, and it counts nothing.
+        // The admin queue's lock is held, but it has no counters.
         for number in 1..=usize::from(self.options.queues_max) {
             if let Some(pair) = self.lock_pair(number) {
                 let counts = pair.side.state.counts;
@@ -378,14 +379,14 @@ impl<B: Backend> NvmeController<B> {
     }
 }
 
-/// Sends data to where an admin command wants it.
+/// Copies data to the memory that an admin command names.
 fn answer(command: &Command, data: &[u8], memory: &mut DriverMemory) -> Answered {
     memory.prps(command, data.len() as u32, Direction::ToDriver)?;
     memory.span().copy_from(data);
     Ok(Answer::Done(0))
 }
 
-/// Resets the shadow doorbell of a new queue: its old value is from no queue.
+/// Clears the shadow doorbell of a new queue, because it has the value of an earlier queue.
 fn forget_shadow<Q>(side: &Side<Q>, number: u16, is_completion: bool) {
     if let Some(shadow) = &side.shadow {
         shadow.forget(number, is_completion);

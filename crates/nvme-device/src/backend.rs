@@ -24,25 +24,24 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`crate::NvmeController::namespaces_changed`] is called.
     fn namespaces(&self) -> Vec<NamespaceInfo>;
 
-    /// The number of commands that the backend takes now.
+    /// Returns the number of commands that the backend accepts now.
     #[inline]
     fn room(&self) -> u32 {
         u32::MAX
     }
 
     /// Takes commands that were fetched from a queue. Each ends once: by [`Io::end`] in this call
-    /// or in a later [`Self::poll`], or by
-    /// [`crate::NvmeController::answer`] from anywhere else.
+    /// or in a later [`Self::poll`], or by [`crate::NvmeController::answer`] at any time.
     ///
     /// # Errors
-    /// The controller is to stop.
+    /// [`Stop`] if the controller must stop.
     fn take(&self, commands: &[Command], io: &mut Io<'_, Self::Queue>) -> Result<(), Stop>;
 
     /// Ends commands that were taken before and are due. Called in each step of a queue that has
     /// such commands, after [`Self::take`].
     ///
     /// # Errors
-    /// The controller is to stop.
+    /// [`Stop`] if the controller must stop.
     #[inline]
     fn poll(&self, _io: &mut Io<'_, Self::Queue>) -> Result<Again, Stop> {
         Ok(Again::OnNews)
@@ -77,7 +76,7 @@ pub struct NamespaceInfo {
     /// The number of the namespace, from 1 on.
     pub nsid: u32,
     pub blocks: u64,
-    /// Bytes of a block, a power of two.
+    /// The size of a block in bytes, a power of two.
     pub logical_block_bytes: u32,
     pub read_only: bool,
     /// Whether blocks can be deallocated. If not, a command that deallocates succeeds and does
@@ -86,7 +85,7 @@ pub struct NamespaceInfo {
     pub names: Names,
 }
 
-/// The unique names of a namespace. A name of zeroes stands for none.
+/// The unique names of a namespace. A name of zeroes means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     pub eui64: [u8; 8],
@@ -98,7 +97,7 @@ impl NamespaceInfo {
     /// Returns the first byte and the number of bytes of `blocks` blocks from `first` on.
     ///
     /// # Errors
-    /// Some of the blocks are beyond the end of the namespace.
+    /// A status, if some of the blocks are beyond the end of the namespace.
     pub fn range(&self, first: u64, blocks: u32) -> Result<(u64, u64), Status> {
         let blocks = u64::from(blocks);
         if first >= self.blocks || blocks > self.blocks - first {
@@ -124,7 +123,7 @@ impl NamespaceInfo {
     }
 }
 
-/// A name for a command until it is answered.
+/// The identity of a command until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) queue: u16,
@@ -142,9 +141,9 @@ impl Ticket {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The controller sets its fatal status, and does nothing more until it is reset.
+    /// The controller sets its fatal status, and does nothing until it is reset.
     Fatal,
-    /// The controller is removed, as by [`crate::NvmeController::remove`].
+    /// The controller is removed, as with [`crate::NvmeController::remove`].
     Removed,
 }
 
@@ -157,17 +156,17 @@ impl From<Unreachable> for Stop {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// When the driver has rung, or a command was answered.
+    /// When the driver has rung, or when a command was answered.
     OnNews,
-    /// In each round; commands are due at the instant, if there is one.
+    /// In each round. Commands are due at the instant, if there is one.
     Always(Option<Instant>),
 }
 
-/// Counters of the health log, of one queue.
+/// Counters of one queue for the health log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub reads: u64,
-    /// Writes, also of zeroes.
+    /// Writes, including write-zeroes.
     pub writes: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
@@ -188,14 +187,14 @@ impl Counts {
     }
 }
 
-/// The state of a queue that lasts from step to step.
+/// The state of a queue between steps.
 #[derive(Debug, Default)]
 pub struct QueueState<Q> {
     pub own: Q,
     /// The memory of the command that was looked up last.
     pub memory: DriverMemory,
     pub counts: Counts,
-    /// Commands that the backend has.
+    /// The number of commands that the backend has.
     pub(crate) in_flight: u32,
     /// Commands that have ended and whose completions are not posted yet.
     pub(crate) answered: VecDeque<(u16, Status)>,
@@ -211,9 +210,9 @@ pub struct Io<'a, Q> {
     pub(crate) transfer_bytes_max: u32,
     pub(crate) number: u16,
     pub(crate) sq_head: u32,
-    /// Completions that can be posted.
+    /// The number of completions that can be posted.
     pub(crate) room: u32,
-    /// Commands of the backend that have ended.
+    /// The number of commands of the backend that have ended.
     pub(crate) ended: u32,
 }
 
@@ -223,14 +222,14 @@ impl<Q> Io<'_, Q> {
         Ticket::new(self.number, cid)
     }
 
-    /// Whether an end can be posted at once.
+    /// Whether a completion can be posted at once.
     #[inline]
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.room > 0
     }
 
-    /// Whether what a command writes is to be on stable storage before it ends.
+    /// Whether the data of a command must be on stable storage before the command ends.
     #[inline(always)]
     #[must_use]
     pub fn is_durable(&self, command: &Command) -> bool {
@@ -240,7 +239,7 @@ impl<Q> Io<'_, Q> {
     /// Finds the memory of a command that moves `len_bytes`.
     ///
     /// # Errors
-    /// The transfer is too large, or an address is wrong.
+    /// A status, if the transfer is too large, or an address is wrong.
     #[inline(always)]
     pub fn transfer(
         &mut self,
@@ -254,10 +253,10 @@ impl<Q> Io<'_, Q> {
         self.state.memory.prps(command, len_bytes as u32, direction)
     }
 
-    /// Ends a command. Without room for its completion the controller posts that later.
+    /// Ends a command. Without room for its completion, the controller posts that later.
     ///
     /// # Errors
-    /// The queue's memory is not open.
+    /// [`Stop`] if the queue's memory is not open.
     #[inline(always)]
     pub fn end(&mut self, cid: u16, status: Status) -> Result<(), Stop> {
         self.ended += 1;
@@ -269,7 +268,7 @@ impl<Q> Io<'_, Q> {
         Ok(self.completion.post(self.number, self.sq_head, cid, status, 0)?)
     }
 
-    /// Drops a command that is never completed.
+    /// Drops a command, which is then never completed.
     pub fn lose(&mut self) {
         self.ended += 1;
     }

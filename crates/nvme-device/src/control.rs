@@ -15,11 +15,11 @@ use crate::queue::{CompletionQueue, ENTRY_BYTES, SubmissionQueue};
 use crate::ring::Ring;
 
 /// The longest time until the controller is ready, in milliseconds, as it reports it. It is ready
-/// at once, but some drivers take 0 for no limit.
+/// at once, but some drivers take 0 as no limit.
 const READY_TIMEOUT_MS: u32 = 10_000;
 /// The bits of CC for command set, page size and arbitration: all must be 0.
 const CC_CHOICES_MASK: u32 = 0x3FF0;
-/// Sizes of entries: 64 and 16 bytes.
+/// The sizes of entries: 64 and 16 bytes.
 const CC_ENTRY_SIZES_MASK: u32 = 0xFF << 16;
 const CC_ENTRY_SIZES: u32 = 6 << 16 | 4 << 20;
 
@@ -30,7 +30,7 @@ pub(crate) struct Control {
     aqa: u32,
     asq: u64,
     acq: u64,
-    /// Masks of pin interrupts, of which there are none.
+    /// The masks of pin interrupts, which the controller does not have.
     masked: u32,
 }
 
@@ -66,7 +66,8 @@ impl<B: Backend> NvmeController<B> {
             ASQ_HIGH => control.asq = high(control.asq),
             ACQ => control.acq = low(control.acq) & !0xFFF,
             ACQ_HIGH => control.acq = high(control.acq),
-            // Read-only, reserved, or of a property that it does not have.
+            // The register is read-only or reserved, or belongs to a property that the controller
+            // does not have.
             _ => {}
         }
     }
@@ -81,7 +82,8 @@ impl<B: Backend> NvmeController<B> {
         }
         let shuts_down = |cc: u32| cc & CC_SHUTDOWN_MASK != 0;
         if shuts_down(value) && !shuts_down(before) {
-            // Caches are flushed before the status says so. No driver is left to hear of an error.
+            // Flush the cache before the status says that it was flushed. No driver is left to
+            // receive an error.
             let progress = match self.backend().flush(Ticket::SHUTDOWN) {
                 Some(_) => CSTS_SHUTDOWN_COMPLETE,
                 None => CSTS_SHUTDOWN_OCCURRING,
@@ -92,13 +94,14 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Enables the controller: sets it ready, or fatal if its settings are not valid.
+    /// Enables the controller: sets its status to ready, or to fatal if its settings are not valid.
     fn enable(&self, control: &Control) {
         let entries = |field: u32| (field & 0xFFF) + 1;
         let (sq_entries, cq_entries) = (entries(control.aqa), entries(control.aqa >> 16));
         let mut submission = Ring::new(control.asq, sq_entries, ENTRY_BYTES.0);
         let mut completion = Ring::new(control.acq, cq_entries, ENTRY_BYTES.1);
-        // Held until the queues are in place: opening and closing memory comes before or after.
+        // Held until the queues are set up, so that memory is opened or closed before or after
+        // that.
         let table = self.table();
         let sizes = control.cc & CC_ENTRY_SIZES_MASK;
         let can_be = control.cc & CC_CHOICES_MASK == 0
@@ -123,12 +126,12 @@ impl<B: Backend> NvmeController<B> {
         self.set_status(CSTS_READY, CSTS_READY);
     }
 
-    /// Deletes all queues. On return no step touches the driver's memory.
+    /// Deletes all queues. On return no step accesses the driver's memory.
     pub(crate) fn disable(&self) {
         self.set_status(u32::MAX, 0);
         for number in 0..self.pairs() {
             if let Some(mut pair) = self.lock_pair(number) {
-                // The driver knows that they have ended.
+                // The driver knows that these commands have ended.
                 drop(self.backend().withdraw(&mut pair.side.state.own));
                 pair.clear();
             }
@@ -151,11 +154,11 @@ impl<B: Backend> NvmeController<B> {
         self.disable();
     }
 
-    /// Whether the driver has set the sizes of I/O queues' entries, and they are right.
+    /// Whether the driver has set the sizes of I/O queues' entries to the right values.
     pub(crate) fn entry_sizes_are_set(&self) -> bool {
         self.entry_sizes.load(Ordering::Relaxed) == CC_ENTRY_SIZES
     }
 }
 
-/// The register in the upper half of the eight bytes at which CSTS is.
+/// CSTS is in the upper half of its eight bytes.
 const _: () = assert!(CSTS == 0x1C && AQA == 0x24);

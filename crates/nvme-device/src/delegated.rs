@@ -1,10 +1,10 @@
-//! A backend whose blocks belong to another thread. Commands become operations of the block layer,
-//! which that thread takes with [`Delegated::next`] and answers.
+//! A backend whose blocks belong to another thread. Commands become operations of the block layer.
+//! That thread takes the operations with [`Delegated::next`] and answers them.
 //!
-//! Invariant: memory is opened and closed, queues are made and deleted, and the controller is reset
-//! only while no operation is under way. The thread that takes the operations sees to it: it
-//! executes admin commands ([`NvmeController::step_admin`]), lets a client be heard, and changes
-//! namespaces only then.
+//! Invariant: memory is opened and closed, queues are created and deleted, and the controller is
+//! reset only while no operation is under way. The thread that takes the operations ensures this:
+//! only then does it execute admin commands ([`NvmeController::step_admin`]), handle a client's
+//! messages, and change namespaces.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Operation {
     /// The ticket to answer with ([`NvmeController::answer`]).
     pub ticket: Ticket,
     pub first: Part,
-    /// The parts to be done after it, which have no data.
+    /// The parts to be executed after the operation. They have no data.
     pub then: Vec<Part>,
     /// Whether written data must be on stable storage before the answer.
     pub force_unit_access: bool,
@@ -68,7 +68,7 @@ pub struct Delegated {
 }
 
 impl Default for Delegated {
-    /// Makes a backend without namespaces and without room for commands.
+    /// Creates a backend without namespaces and without room for commands.
     fn default() -> Self {
         let state = State { memory: Some(Vec::new()), ..State::default() };
         Self { state: Mutex::new(state), room: AtomicU32::new(0) }
@@ -76,13 +76,13 @@ impl Default for Delegated {
 }
 
 impl Delegated {
-    /// Sets how many commands are taken until the next call.
+    /// Sets how many commands are accepted until the next call.
     pub fn set_room(&self, commands: u32) {
         self.room.store(commands, Ordering::Relaxed);
     }
 
-    /// Takes the next operation. The segments of its data replace what is in `segments`, and name
-    /// the mappings that [`Self::new_memory`] gave last.
+    /// Takes the next operation. The segments of its data replace the content of `segments`, and
+    /// name the mappings that [`Self::new_memory`] returned last.
     pub fn next(&self, segments: &mut Vec<Segment>) -> Option<Operation> {
         let mut state = self.state.lock();
         let operation = state.operations.pop_front()?;
@@ -92,7 +92,8 @@ impl Delegated {
     }
 
     /// Returns the mappings that the driver has opened, if they have changed since the last call.
-    /// Memory of this process is not among them: commands fail, as their segments name no mapping.
+    /// Memory of this process is not included: commands that use it fail, because their segments
+    /// name no mapping.
     pub fn new_memory(&self) -> Option<Vec<Arc<Mapping>>> {
         self.state.lock().memory.take()
     }
@@ -127,7 +128,7 @@ impl Backend for Delegated {
                     state.operations.push_back(operation);
                     self.room.fetch_sub(1, Ordering::Relaxed);
                 }
-                // There is nothing to do for it.
+                // The command needs no work.
                 Ok(None) => io.end(command.cid(), Status::SUCCESS)?,
                 Err(status) => io.end(command.cid(), status)?,
             }
@@ -148,7 +149,7 @@ impl Backend for Delegated {
 }
 
 impl State {
-    /// Makes an operation of a command; `None` if the command needs no work.
+    /// Makes an operation from a command; `None` if the command needs no work.
     fn operation(
         &mut self,
         command: &Command,
@@ -180,7 +181,7 @@ impl State {
         let first = match op {
             Op::Flush => Part::flush(nsid),
             Op::WriteZeroes => {
-                // Only writes know FUA in the block layer.
+                // In the block layer, only writes support FUA.
                 then.extend(force_unit_access.then(|| Part::flush(nsid)));
                 part(namespace.range(command.first_block(), command.blocks())?)
             }
@@ -220,14 +221,14 @@ impl State {
     }
 }
 
-/// Returns the status of an operation whose part that is `op` ended like this: for an error, that
-/// from which [`Status::errno`] makes the same error, where there is one.
+/// Returns the status of an operation whose part with operation `op` ended with this result. If
+/// possible, it is the status from which [`Status::errno`] makes the same error.
 #[must_use]
 pub fn status_of(op: Op, ended: Result<(), IoError>) -> Status {
     let Err(error) = ended else { return Status::SUCCESS };
     match error.kind {
         _ if error.can_be_retried() => Status::NAMESPACE_NOT_READY,
-        // Deallocation is advice.
+        // Deallocation may have no effect.
         ErrorKind::Unsupported if op == Op::Discard => Status::SUCCESS,
         ErrorKind::Unsupported => Status::INVALID_OPCODE,
         ErrorKind::Invalid => Status::INVALID_FIELD,

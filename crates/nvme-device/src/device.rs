@@ -29,10 +29,10 @@ use qpair_pci::model::{DmaTable, SharedTable};
 /// NVM Express 1.4.
 pub(crate) const VERSION: u32 = 0x0001_0400;
 pub(crate) const FIRMWARE: &str = "1.0";
-/// Bytes of the area of doorbells: two pages, which all drivers that map them expect.
+/// The size of the doorbell area in bytes: two pages, which all drivers that map it expect.
 const DOORBELL_BYTES: u64 = 0x2000;
-/// An id that is not assigned to any vendor; mass storage, non-volatile memory, NVM Express;
-/// registers and doorbells.
+/// A vendor id that is not assigned; the class of mass storage, non-volatile memory, NVM Express;
+/// the size of registers and doorbells.
 pub(crate) const IDENTITY: Identity = Identity {
     vendor: 0x1234,
     device: 0x5150,
@@ -40,30 +40,30 @@ pub(crate) const IDENTITY: Identity = Identity {
     class: [0x02, 0x08, 0x01],
     bar0_bytes: 0x4000,
 };
-/// The BARs that there are: registers, and the MSI-X table.
+/// The BARs of the function: registers, and the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
 pub struct NvmeController<B: Backend> {
     pub(crate) options: ControllerOptions,
     backend: B,
-    /// The namespaces that drivers were told of last.
+    /// The namespaces that drivers know.
     namespaces: Mutex<Vec<NamespaceInfo>>,
     /// Number 0: the admin queues.
     slots: Box<[Slot<B::Queue>]>,
-    /// One more than the highest number of a queue that was made.
+    /// One more than the highest number of a queue that was created.
     slots_in_use: AtomicU32,
     doorbells: Arc<Mapping>,
-    /// The file behind them; `None`: it could not be made when it had to be, and is to be made when
-    /// a caller asks for it.
+    /// The file behind the doorbells. `None` if it could not be created, which is tried again when
+    /// a caller needs it.
     doorbell_file: Mutex<Option<OwnedFd>>,
-    /// Whether a caller was given the file, and may have it mapped.
+    /// Whether a caller has the file, and may have mapped it.
     is_doorbell_file_out: AtomicBool,
     control: Mutex<Control>,
     /// CSTS.
     status: AtomicU32,
     gone: AtomicBool,
-    /// The table of open memory. The slots have copies, changed while this lock is held.
+    /// The table of open memory. The slots have copies, which are changed while this lock is held.
     table: Mutex<SharedTable>,
     admin: Mutex<Admin>,
     pub(crate) write_through: AtomicBool,
@@ -73,10 +73,10 @@ pub struct NvmeController<B: Backend> {
 }
 
 impl<B: Backend> NvmeController<B> {
-    /// Makes a controller with a backend.
+    /// Creates a controller with a backend.
     ///
     /// # Errors
-    /// `Invalid` for options that are not valid; `NoSpace` or `Limit` where memory is short.
+    /// `Invalid` for options that are not valid; `NoSpace` or `Limit` if memory is short.
     pub fn new(options: ControllerOptions, backend: B) -> Result<Self> {
         options.check()?;
         let (doorbells, doorbell_file) =
@@ -150,8 +150,8 @@ impl<B: Backend> NvmeController<B> {
         self.options.doorbells == Doorbells::Shadow
     }
 
-    /// Whether a driver of another process may ring doorbells by memory that it has mapped: then it
-    /// wakes no thread.
+    /// Whether a driver of another process may ring doorbells in memory that it has mapped. These
+    /// wake no thread.
     #[must_use]
     pub fn are_doorbells_mapped(&self) -> bool {
         self.is_doorbell_file_out.load(Ordering::Relaxed)
@@ -171,7 +171,7 @@ impl<B: Backend> NvmeController<B> {
         self.control.lock()
     }
 
-    /// Locks the table of open memory; nothing is opened or closed while it is held.
+    /// Locks the table of open memory. Nothing is opened or closed while it is held.
     pub(crate) fn table(&self) -> MutexGuard<'_, SharedTable> {
         self.table.lock()
     }
@@ -199,7 +199,7 @@ impl<B: Backend> NvmeController<B> {
         let _ = self.status.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    /// Numbers of queue pairs, with that of the admin queues.
+    /// Returns the number of queue pairs, including the admin queues.
     pub(crate) fn pairs(&self) -> usize {
         self.slots.len()
     }
@@ -232,7 +232,7 @@ impl<B: Backend> NvmeController<B> {
     }
 
     /// Returns the value of a doorbell: the tail of a submission queue, or the head of a completion
-    /// queue. Reads it in the driver's memory if the driver has its doorbells there.
+    /// queue. Reads the driver's memory if the driver has its doorbells there.
     #[inline(always)]
     pub(crate) fn doorbell_of(
         &self,
@@ -267,7 +267,7 @@ impl<B: Backend> NvmeController<B> {
         self.vectors.signal(vector);
     }
 
-    /// Sets the table of open memory in all slots. On return no thread uses another table.
+    /// Sets the table of open memory in all slots. On return no thread uses an earlier table.
     fn set_table(&self, held: &mut SharedTable, table: DmaTable) {
         *held = Arc::new(table);
         for slot in &self.slots {
@@ -432,7 +432,7 @@ impl<B: Backend> PciDevice for NvmeController<B> {
     fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
         let Some(is_set) = self.vectors.set(vector, event) else { return false };
         if is_set {
-            // The driver is told now of entries that were posted while there was no event.
+            // Notify the driver of entries that were posted while there was no event.
             for slot in &self.slots {
                 let mut pair = slot.lock();
                 if let Some(queue) = &mut pair.completion

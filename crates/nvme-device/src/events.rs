@@ -1,4 +1,4 @@
-//! Asynchronous events (Base §5.2), and the requests of the driver that wait for them.
+//! Asynchronous events (Base §5.2), and the driver's requests that wait for them.
 
 use std::collections::VecDeque;
 
@@ -6,17 +6,17 @@ use qpair_nvme_wire::Status;
 
 use crate::logs::{CHANGED_NAMESPACES, ERRORS};
 
-/// The most requests that may wait.
+/// The maximum number of waiting requests.
 pub(crate) const REQUESTS_MAX: usize = 4;
 
-/// Optional events: that namespaces have changed (Base §5.17.2.1, OAES).
+/// The optional event that namespaces have changed (Base §5.17.2.1, OAES).
 pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A doorbell was rung with a value that cannot be.
+    /// A doorbell was written with an invalid value.
     InvalidDoorbell,
-    /// Namespaces came, went, or have another size.
+    /// Namespaces were added or removed, or have another size.
     NamespacesChanged,
 }
 
@@ -49,9 +49,9 @@ impl Event {
 enum State {
     #[default]
     Silent,
-    /// The event has happened, and is not reported yet.
+    /// The event has happened, and was not reported yet.
     News,
-    /// The event is reported. No more of its kind are reported until the log page is read.
+    /// The event was reported. No more events of its kind are reported until the log page is read.
     Masked,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Events {
     requests: VecDeque<u16>,
     /// The state of each kind, in the order of [`Event::ALL`].
     states: [State; Event::ALL.len()],
-    /// Requests that were aborted and are not answered yet.
+    /// Requests that were aborted and not answered yet.
     aborted: VecDeque<u16>,
 }
 
@@ -73,7 +73,7 @@ impl Events {
         Ok(())
     }
 
-    /// Aborts a request: it is answered next. Returns false if there is no such request.
+    /// Aborts a request, which is answered next. Returns false if there is no such request.
     pub(crate) fn abort(&mut self, cid: u16) -> bool {
         let at = self.requests.iter().position(|request| *request == cid);
         let found = at.and_then(|at| self.requests.remove(at));
@@ -81,7 +81,7 @@ impl Events {
         found.is_some()
     }
 
-    /// Notes that an event has happened. Returns whether there is a request to be answered.
+    /// Notes that an event has happened. Returns whether there is a request to answer.
     pub(crate) fn happen(&mut self, event: Event) -> bool {
         let state = &mut self.states[event as usize];
         if *state == State::Silent {
@@ -95,7 +95,7 @@ impl Events {
         any_news && !self.requests.is_empty() || !self.aborted.is_empty()
     }
 
-    /// Takes the next request to be answered, with its answer.
+    /// Takes the next request to answer, with its answer.
     pub(crate) fn next(&mut self) -> Option<(u16, Status, u32)> {
         if let Some(cid) = self.aborted.pop_front() {
             return Some((cid, Status::ABORT_REQUESTED, 0));

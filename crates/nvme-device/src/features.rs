@@ -3,7 +3,7 @@
 use qpair_nvme_wire::Status;
 use qpair_nvme_wire::command::feature;
 
-/// Features that keep whatever is written, and their first value.
+/// Features that keep any value written to them, and their initial values.
 const PLAIN: [(u8, u32); 6] = [
     (feature::ARBITRATION, 0),
     // 70 degrees Celsius, in kelvin.
@@ -20,7 +20,7 @@ pub(crate) struct Features {
     /// Whether there is a volatile write cache, and whether it is on.
     cache: Option<bool>,
     queues_max: u16,
-    /// Queue pairs that the driver was granted.
+    /// The number of queue pairs that the driver was granted.
     pub(crate) granted: Option<u16>,
 }
 
@@ -70,7 +70,7 @@ impl Features {
             return Ok(0);
         }
         match number {
-            // There is one power state.
+            // There is only one power state.
             feature::POWER_MANAGEMENT if value & 0x1F == 0 => Ok(0),
             feature::VOLATILE_WRITE_CACHE if self.cache.is_some() => {
                 self.cache = Some(value & 1 != 0);

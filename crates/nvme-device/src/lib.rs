@@ -1,13 +1,13 @@
-//! An NVMe controller in software, without blocks.
+//! The emulation of an NVMe controller, without blocks.
 //!
-//! A driver writes commands into its own memory and rings a doorbell, which is memory too; an
-//! [`NvmeController`] reads the doorbell when a thread steps it, fetches the commands, has its
-//! [`Backend`] execute them, and writes completions. It has no thread. Queue pairs have a lock
-//! each, so that threads that step different queues do not wait for each other; locks are taken in
-//! the order of the queues' numbers.
+//! A driver writes commands into its own memory and rings a doorbell, which is memory too. When a
+//! thread steps an [`NvmeController`], the controller reads the doorbell, fetches the commands,
+//! lets its [`Backend`] execute them, and writes completions. It has no thread. Each queue pair has
+//! its own lock, so threads that step different queues do not wait for each other. Locks are taken
+//! in the order of the queues' numbers.
 //!
 //! - [`Backend`]: the owner of the blocks. [`Io`]: a queue during one step, as a backend sees it.
-//! - [`Delegated`]: a backend that makes operations of commands, for another thread.
+//! - [`Delegated`]: a backend that turns commands into operations for another thread.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Log pages (Base §5.16) and the structures of identify that are not of one namespace alone.
+//! Log pages (Base §5.16), and the Identify structures that do not belong to a single namespace.
 
 use qpair_nvme_wire::command::{admin, io};
 use qpair_nvme_wire::{IDENTIFY_BYTES, Status};
@@ -11,7 +11,7 @@ const FIRMWARE: u8 = 0x03;
 pub(crate) const CHANGED_NAMESPACES: u8 = 0x04;
 const EFFECTS: u8 = 0x05;
 
-/// Bytes of a data unit of the health log.
+/// The size of a data unit of the health log, in bytes.
 const DATA_UNIT_BYTES: u64 = 512 * 1000;
 
 pub(crate) fn log_page(
@@ -21,7 +21,7 @@ pub(crate) fn log_page(
     more: &[u8],
 ) -> Result<Vec<u8>, Status> {
     match page {
-        // No error is worth an entry.
+        // The controller records no errors.
         ERRORS => Ok(vec![0; 64]),
         HEALTH => Ok(health(counts)),
         FIRMWARE => {
@@ -53,7 +53,8 @@ pub(crate) fn changed_namespaces(changed: impl ExactSizeIterator<Item = u32>) ->
 
 fn health(counts: Counts) -> Vec<u8> {
     let mut page = vec![0; 512];
-    // 35 degrees Celsius, in kelvin; all spare blocks left, 10 per cent of them as the threshold.
+    // 35 degrees Celsius, in kelvin; all spare blocks left, and 10 percent of them as the
+    // threshold.
     page[1..3].copy_from_slice(&308u16.to_le_bytes());
     page[3] = 100;
     page[4] = 10;
@@ -69,8 +70,8 @@ fn health(counts: Counts) -> Vec<u8> {
     page
 }
 
-/// Returns the log of commands, and of which of them change blocks.
-/// `more`: admin commands that not every controller has.
+/// Returns the log of supported commands, and of which of them change blocks. `more` are admin
+/// commands that not every controller has.
 fn effects(more: &[u8]) -> Vec<u8> {
     const SUPPORTED: u32 = 1;
     const CHANGES_BLOCKS: u32 = 1 << 1;
@@ -120,7 +121,7 @@ pub(crate) fn descriptors(names: &Names) -> [u8; IDENTIFY_BYTES] {
     data
 }
 
-/// Returns the list of those of the ascending `numbers` that are above `nsid`.
+/// Returns those of the ascending `numbers` that are above `nsid`, as a list.
 pub(crate) fn active_namespaces(
     numbers: impl Iterator<Item = u32>,
     nsid: u32,

@@ -2,7 +2,7 @@
 
 use qpair_block::{Error, ErrorKind, Result};
 
-/// Most I/O queue pairs: what fits the area of doorbells and the table of vectors.
+/// The maximum number of I/O queue pairs that fit the area of doorbells and the table of vectors.
 const QUEUES_MAX: u16 = 511;
 
 /// The way in which drivers announce commands to a controller.
@@ -11,27 +11,27 @@ pub enum Doorbells {
     /// Doorbells are memory that drivers map. They wake no thread: a thread must poll them.
     #[default]
     Mapped,
-    /// Each doorbell is a call.
+    /// Each doorbell write is a call.
     Trapped,
-    /// Each doorbell is a call, and drivers are offered doorbells in their own memory (Doorbell
-    /// Buffer Config), so that only those calls are left that wake a thread.
+    /// Each doorbell write is a call, and drivers are offered doorbells in their own memory
+    /// (Doorbell Buffer Config). Then only the writes that wake a thread are calls.
     Shadow,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerOptions {
-    /// Most pairs of I/O queues, 1 to 511.
+    /// The maximum number of I/O queue pairs, 1 to 511.
     pub queues_max: u16,
-    /// Most entries of an I/O queue, 2 to 65536.
+    /// The maximum number of entries of an I/O queue, 2 to 65536.
     pub queue_entries_max: u32,
-    /// Largest transfer as a power of two of 4 KiB, 1 to 10.
+    /// The largest transfer as a power of two of 4 KiB, 1 to 10.
     pub mdts: u8,
     pub doorbells: Doorbells,
     /// Whether there is a volatile write cache, so that drivers flush.
     pub volatile_write_cache: bool,
-    /// Serial number, at most 20 printable characters.
+    /// The serial number, at most 20 printable characters.
     pub serial: String,
-    /// Model, at most 40 characters.
+    /// The model, at most 40 characters.
     pub model: String,
     /// The subsystem's name (NQN), which all of its controllers share.
     pub subsystem: String,
@@ -45,7 +45,7 @@ pub struct ControllerOptions {
 }
 
 impl ControllerOptions {
-    /// Checks whether a controller can be made of these options.
+    /// Checks whether a controller can be created with these options.
     ///
     /// # Errors
     /// `Invalid`, with a description of the wrong option.

@@ -1,8 +1,8 @@
 //! Translates PRP entries into memory (Base §4.1.1). No address is trusted: each is looked up, and
-//! the entries that a driver wrote are read once.
+//! entries in the driver's memory are read only once.
 //!
-//! A walk ends: each page of a list but the last holds at least 511 entries of data after the first
-//! one, however its chain is laid.
+//! Every walk ends: each page of a list but the last has at least 511 entries of data after the
+//! first one, however it is chained.
 
 use qpair_block::Segment;
 use qpair_nvme_wire::{Command, PAGE_BYTES, Range, Status};
@@ -11,7 +11,7 @@ use qpair_pci::model::{DmaSpan, DmaTable, Extent, LastHit, SharedTable};
 const PAGE: u64 = PAGE_BYTES as u64;
 const ENTRY_BYTES: u64 = 8;
 
-/// Bytes of as many ranges as one command can name.
+/// The size in bytes of the maximum number of ranges of one command.
 pub const RANGES_BYTES_MAX: usize = 256 * Range::BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl DriverMemory {
     /// Finds the memory of `len` bytes that a command's PRP entries name.
     ///
     /// # Errors
-    /// An entry is wrong, or its memory is not open.
+    /// A status, if an entry is wrong, or its memory is not open.
     #[inline]
     pub fn prps(
         &mut self,
@@ -47,8 +47,8 @@ impl DriverMemory {
         Walk { table, last, extents }.prps(command.prp1(), command.prp2(), len, direction)
     }
 
-    /// Reads the ranges that a Dataset Management command names, but empty ones, once: the driver
-    /// may be changing them.
+    /// Reads the non-empty ranges that a Dataset Management command names. Reads them only once,
+    /// because the driver may be changing them.
     ///
     /// # Errors
     /// The errors of [`Self::prps`].
@@ -65,14 +65,14 @@ impl DriverMemory {
         Ok(chunks.iter().map(Range::decode).filter(|range| range.blocks > 0))
     }
 
-    /// Returns the memory that was found last.
+    /// Returns the memory found by the last call.
     #[inline]
     #[must_use]
     pub fn span(&self) -> DmaSpan<'_> {
         DmaSpan::new(&self.table, &self.extents)
     }
 
-    /// Returns the memory that was found last, as parts of the table's mappings.
+    /// Returns the memory found by the last call, as parts of the table's mappings.
     pub fn segments(&self) -> impl Iterator<Item = Segment> {
         self.extents.iter().map(|extent| extent.segment())
     }
@@ -108,7 +108,8 @@ impl Walk<'_> {
         loop {
             let room = ((PAGE - at % PAGE) / ENTRY_BYTES) as u32;
             let needed = rest.div_ceil(PAGE_BYTES as u32);
-            // The last entry of a page that is too short leads to the next page.
+            // If the list is longer than the rest of the page, the page's last entry leads to the
+            // next page.
             let chained = needed > room;
             let entries = if chained { room - 1 } else { needed };
             let bytes = (entries + u32::from(chained)) * ENTRY_BYTES as u32;

@@ -1,8 +1,9 @@
-//! Submission and completion queues, and what a controller keeps for each number of a queue pair.
+//! Submission and completion queues, and the state that a controller keeps for each number of a
+//! queue pair.
 //!
-//! Invariants: indices are below the queue's entries, whatever a doorbell says; a completion entry
-//! that the driver has not acknowledged is not written over; the last dword of an entry, with the
-//! phase, is stored last.
+//! Invariants: indices are below the number of the queue's entries, whatever a doorbell says; a
+//! completion entry that the driver has not acknowledged is not overwritten; the last dword of an
+//! entry, with the phase, is stored last.
 
 use qpair_memory::SharedBytes;
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, Completion, SUBMISSION_BYTES, Status};
@@ -13,7 +14,7 @@ use crate::backend::QueueState;
 use crate::ring::Ring;
 use crate::shadow::{EventIndex, Shadow};
 
-/// An error: the driver has closed a queue's memory.
+/// The error that the driver has closed a queue's memory.
 #[derive(Debug)]
 pub(crate) struct Unreachable;
 
@@ -21,9 +22,9 @@ pub(crate) struct Unreachable;
 pub(crate) struct SubmissionQueue {
     pub(crate) ring: Ring,
     pub(crate) head: u32,
-    /// The completion queue.
+    /// The number of the completion queue.
     pub(crate) cq: u16,
-    /// The tail at which the driver rings, where its doorbells are in memory.
+    /// The tail at which the driver must ring, if its doorbells are in memory.
     pub(crate) event: EventIndex,
 }
 
@@ -32,7 +33,7 @@ impl SubmissionQueue {
         Self { ring, head: 0, cq, event: EventIndex::default() }
     }
 
-    /// The driver, whose tail is this, need not ring: there is a thread that looks.
+    /// Tells the driver, whose tail is `tail`, that it need not ring, because a thread is polling.
     #[inline]
     pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16, tail: u32) {
         let entries = self.ring.entries();
@@ -51,8 +52,8 @@ impl SubmissionQueue {
         if tail >= self.head { tail - self.head } else { tail + entries - self.head }
     }
 
-    /// `count` entries from the head on are taken soon. Not more: the driver writes what comes
-    /// after, and would have to fetch it back.
+    /// Prefetches `count` entries from the head on, which are taken soon. Fetching more would be
+    /// harmful: the driver writes the entries after that, and would have to fetch them back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, count: u32) {
         let mut index = self.head;
@@ -81,16 +82,16 @@ impl SubmissionQueue {
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     pub(crate) ring: Ring,
-    /// The first entry that the driver has not acknowledged, as far as is known.
+    /// The first entry that the driver has not acknowledged, as far as known.
     head: u32,
     tail: u32,
     phase: bool,
     pub(crate) vector: Option<u16>,
     /// The number of submission queues that complete here.
     pub(crate) users: u32,
-    /// Whether the driver had acknowledged everything before what was posted last.
+    /// Whether the driver had acknowledged everything before the last posted entry.
     wake: bool,
-    /// The head at which the driver rings, where its doorbells are in memory.
+    /// The head at which the driver must ring, if its doorbells are in memory.
     event: EventIndex,
 }
 
@@ -100,17 +101,17 @@ impl CompletionQueue {
         Self { ring, head: 0, tail: 0, phase: true, vector, users: 0, wake: false, event }
     }
 
-    /// Whether there are entries that the driver has not acknowledged, as far as is known.
+    /// Whether there are entries that the driver has not acknowledged, as far as known.
     #[inline]
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.head != self.tail
     }
 
-    /// The driver need not ring for its head: there is a thread that looks.
+    /// Tells the driver that it need not ring for its head, because a thread is polling.
     #[inline]
     pub(crate) fn be_quiet(&mut self, shadow: &Shadow, number: u16) {
-        // The known head falls back while nothing asks for it; by a whole queue, the driver would
-        // come to the index again.
+        // The known head falls behind while no code updates it. If it fell behind by a whole queue,
+        // the driver would reach the index again.
         if self.room_known() < self.ring.entries() / 8 * 7
             && let Some(head) = shadow.load(number, true)
         {
@@ -133,8 +134,8 @@ impl CompletionQueue {
         if !self.has_unacknowledged() {
             return true;
         }
-        // The event is set to the doorbell's value, even if that is not valid: an invalid value
-        // keeps no thread awake.
+        // Set the event to the doorbell's value, even if that is invalid: an invalid value must not
+        // keep a thread awake.
         self.event.set(head);
         shadow.listen(number, true, head)
     }
@@ -151,7 +152,7 @@ impl CompletionQueue {
     }
 
     /// Returns the number of entries that can be posted. Without interrupts, reads the doorbell
-    /// only if `wanted` entries do not fit as far as is known. The flag is true if the value of the
+    /// only if `wanted` entries do not fit as far as known. The flag is true if the value of the
     /// doorbell is not valid.
     #[inline(always)]
     pub(crate) fn room(&mut self, wanted: u32, doorbell: impl FnOnce() -> u32) -> (u32, bool) {
@@ -164,7 +165,7 @@ impl CompletionQueue {
         (self.room_known(), wrong)
     }
 
-    /// Takes the value of the head doorbell. Returns false if the value is not valid.
+    /// Updates the head from its doorbell. Returns false if the value is not valid.
     #[inline]
     fn refresh(&mut self, doorbell: u32) -> bool {
         let entries = self.ring.entries();
@@ -177,13 +178,13 @@ impl CompletionQueue {
             return false;
         }
         self.head = doorbell;
-        // Entries that the driver had not seen when it rang are news: perhaps it looked just before
-        // they were posted.
+        // The driver must be signalled for entries that it had not acknowledged when it rang: it
+        // may have looked just before they were posted.
         self.wake |= self.head != self.tail;
         true
     }
 
-    /// Posts a completion; there is room for it.
+    /// Posts a completion. There must be room for it.
     #[inline(always)]
     pub(crate) fn post(
         &mut self,
@@ -209,12 +210,12 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Lets the driver be signalled even if it was signalled before: its vector has an event again.
+    /// Lets the driver be signalled again, because its vector has a new event.
     pub(crate) fn tell_again(&mut self) {
         self.wake = self.has_unacknowledged();
     }
 
-    /// Returns the vector to signal, if the driver is to be told of the posted completions.
+    /// Returns the vector to signal, if the driver must be notified of posted completions.
     #[inline]
     pub(crate) fn take_signal(&mut self, doorbell: impl FnOnce() -> u32) -> Option<u16> {
         let vector = self.vector?;
@@ -228,7 +229,7 @@ fn store(bytes: SharedBytes<'_>, at: usize, entry: &Completion) {
     let dwords = entry.dwords();
     bytes.store_u64(at, u64::from(dwords[0]) | u64::from(dwords[1]) << 32);
     bytes.store_u32(at + 8, dwords[2]);
-    // Release: a driver that sees the phase sees the rest, and the data.
+    // Release: a driver that sees the phase also sees the rest of the entry, and the data.
     bytes.store_u32_release(at + Completion::LAST_DWORD, dwords[3]);
 }
 
@@ -247,7 +248,7 @@ pub(crate) struct Side<Q> {
     pub(crate) state: QueueState<Q>,
 }
 
-/// The submission queue and the completion queue of one number, under a lock of their own that is
+/// The submission queue and the completion queue of one number, under their own lock, which is
 /// taken once for each step.
 #[derive(Debug, Default)]
 pub(crate) struct Pair<Q> {
@@ -256,7 +257,7 @@ pub(crate) struct Pair<Q> {
 }
 
 impl<Q> Pair<Q> {
-    /// Sets another table of memory. Rings outside of it are not reached any more.
+    /// Sets another table of memory. Rings outside of it are no longer accessed.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
         self.side.state.memory.table = table.clone();
         self.side.state.memory.last = LastHit::default();
@@ -280,5 +281,5 @@ impl<Q> Pair<Q> {
     }
 }
 
-/// Bytes of an entry of a submission queue and of a completion queue.
+/// The sizes in bytes of an entry of a submission queue and of a completion queue.
 pub(crate) const ENTRY_BYTES: (usize, usize) = (SUBMISSION_BYTES, COMPLETION_BYTES);

@@ -1,4 +1,4 @@
-//! The memory of a queue: entries of equal size at an address of the driver's, contiguous for the
+//! The memory of a queue: entries of equal size at an address of the driver, contiguous for the
 //! device.
 
 use qpair_memory::{DmaMemory, SharedBytes};
@@ -7,14 +7,14 @@ use qpair_pci::model::{DmaTable, LastHit};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// A queue's memory. Looked up when memory is opened or closed, not on each access.
+/// A queue's memory. It is looked up when memory is opened or closed, not on each access.
 #[derive(Debug)]
 pub(crate) struct Ring {
     iova: u64,
     entries: u32,
     entry_bytes: usize,
-    /// In order, one for each range of the driver's memory that it lies in; none if a part of it is
-    /// not open.
+    /// The segments in order, one for each range of the driver's memory that the queue lies in.
+    /// Empty if a part of it is not open.
     segments: Vec<Segment>,
 }
 
@@ -37,8 +37,8 @@ impl Ring {
         self.entries
     }
 
-    /// Finds the queue's memory in `table`, and forgets all other memory. Returns false if some of
-    /// it is not open: then none of it is reached.
+    /// Finds the queue's memory in `table`, and drops the earlier memory. Returns false if some of
+    /// it is not open: then none of it is accessed.
     pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
         self.segments.clear();
         let bytes = u64::from(self.entries) * self.entry_bytes as u64;

@@ -1,8 +1,8 @@
 //! Doorbells in the driver's memory (Doorbell Buffer Config, Base §5.8): their values, and the
 //! values at which the driver must ring the doorbells of the register page.
 //!
-//! Invariant: nothing in these pages is trusted. A value is used and checked like that of a
-//! doorbell. A page that the driver closes is not reached any more, and the registers count again.
+//! Invariant: nothing in these pages is trusted. A value is checked like that of a doorbell
+//! register. A page that the driver closes is no longer accessed, and the registers count again.
 
 use qpair_memory::DmaMemory;
 use qpair_memory::doorbell::{self, DoorbellWord as _, SharedWord};
@@ -11,7 +11,7 @@ use qpair_nvme_wire::{PAGE_BYTES, Status};
 use crate::device::doorbell_at;
 use qpair_pci::model::{DmaTable, LastHit};
 
-/// The two pages, for one queue pair's lock.
+/// The two pages, under the lock of one queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Shadow {
     shadows: Page,
@@ -21,7 +21,7 @@ pub(crate) struct Shadow {
 #[derive(Clone, Debug)]
 struct Page {
     iova: u64,
-    /// The page's memory, and where in it the page begins; `None`: the memory is not open now.
+    /// The page's memory, and the offset of the page in it; `None` if the memory is not open now.
     found: Option<(DmaMemory, usize)>,
 }
 
@@ -41,10 +41,10 @@ impl Page {
 }
 
 impl Shadow {
-    /// Makes shadow doorbells of the pages at these addresses.
+    /// Creates shadow doorbells in the pages at these addresses.
     ///
     /// # Errors
-    /// An address is not that of a page, or the page is not in the table.
+    /// A status, if an address is not that of a page, or the page is not in the table.
     pub(crate) fn new(shadows: u64, events: u64, table: &DmaTable) -> Result<Self, Status> {
         let page = |iova: u64| match iova.is_multiple_of(PAGE_BYTES as u64) {
             true => Ok(Page { iova, found: None }),
@@ -54,8 +54,8 @@ impl Shadow {
         if shadow.resolve(table) { Ok(shadow) } else { Err(Status::DATA_TRANSFER_ERROR) }
     }
 
-    /// Finds the pages in another table. Returns false if one is not in it: then neither is
-    /// reached.
+    /// Finds the pages in another table. Returns false if one of them is not in it: then neither is
+    /// accessed.
     pub(crate) fn resolve(&mut self, table: &DmaTable) -> bool {
         let found = self.shadows.resolve(table) & self.events.resolve(table);
         if !found {
@@ -64,14 +64,14 @@ impl Shadow {
         found
     }
 
-    /// Returns a doorbell's value; `None` if its page is not reached.
+    /// Returns a doorbell's value; `None` if its page is not accessible.
     #[inline]
     pub(crate) fn load(&self, number: u16, is_completion: bool) -> Option<u32> {
         Some(self.shadows.word(doorbell_at(number, is_completion))?.load())
     }
 
-    /// Asks the driver to ring when its doorbell moves on from `seen`. Returns false if it has
-    /// moved already.
+    /// Asks the driver to ring when its doorbell moves past `seen`. Returns false if it has moved
+    /// already.
     pub(crate) fn listen(&self, number: u16, is_completion: bool, seen: u32) -> bool {
         let at = doorbell_at(number, is_completion);
         match (self.shadows.word(at), self.events.word(at)) {
@@ -80,7 +80,7 @@ impl Shadow {
         }
     }
 
-    /// The driver need not ring until it comes to `event` again.
+    /// Tells the driver that it need not ring until it reaches `event` again.
     #[inline]
     pub(crate) fn be_quiet(&self, number: u16, is_completion: bool, event: u32) {
         if let Some(word) = self.events.word(doorbell_at(number, is_completion)) {
@@ -88,7 +88,7 @@ impl Shadow {
         }
     }
 
-    /// A queue of that number begins or ends.
+    /// Clears the doorbells of a queue number, because a queue of that number begins or ends.
     pub(crate) fn forget(&self, number: u16, is_completion: bool) {
         let at = doorbell_at(number, is_completion);
         for word in [self.shadows.word(at), self.events.word(at)].into_iter().flatten() {
@@ -97,19 +97,20 @@ impl Shadow {
     }
 }
 
-/// The event index of one doorbell, as it was written last.
+/// The event index of one doorbell, as last written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EventIndex(u32);
 
 impl EventIndex {
-    /// The driver rings when it passes this.
+    /// Sets the value that makes the driver ring when it passes it.
     pub(crate) fn set(&mut self, event: u32) {
         self.0 = event;
     }
 
-    /// The doorbell of a queue of so many entries was seen at `seen`. What to write so that a busy
-    /// driver does not come to the index by going round: just behind, when the index has fallen
-    /// back by an eighth of the queue. More seldom, since the driver reads that line.
+    /// Updates the index for a busy queue of `entries` entries whose doorbell is `seen`. Returns
+    /// the index to write so that the driver does not reach it by wrapping around: a value just
+    /// behind `seen`, once the index has fallen behind by an eighth of the queue. More frequent
+    /// writes would cost, because the driver reads that cache line.
     #[inline]
     pub(crate) fn behind(&mut self, seen: u32, entries: u32) -> Option<u32> {
         let lag = if seen >= self.0 { seen - self.0 } else { seen + entries - self.0.min(entries) };

@@ -1,5 +1,4 @@
-//! Stepping a queue: commands are fetched in a batch, executed and completed, under the queue's
-//! lock.
+//! Steps a queue: commands are fetched in a batch, executed and completed, under the queue's lock.
 
 use qpair_memory::locks::Mutex;
 use std::sync::MutexGuard;
@@ -18,20 +17,20 @@ use crate::device::NvmeController;
 use crate::events::Event;
 use crate::queue::{CompletionQueue, Pair, Side, SubmissionQueue};
 
-/// Commands fetched before the backend takes the first of them.
+/// The number of commands that are fetched before the backend takes the first of them.
 const BATCH: usize = 8;
-/// The type of statuses that report a failure of the medium.
+/// The status type for failures of the medium.
 const MEDIA_ERRORS: u8 = 2;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Slot<Q> {
     pair: Mutex<Pair<Q>>,
-    /// The tail doorbell's value at the last look.
+    /// The tail doorbell's value at the last check.
     tail_seen: AtomicU32,
-    /// Whether there is something to do, although the doorbell may not have changed.
+    /// Whether there is work, even if the doorbell has not changed.
     attention: AtomicBool,
-    /// Whether the doorbells are in the driver's memory, which is found under the lock.
+    /// Whether the doorbells are in the driver's memory, which is looked up under the lock.
     is_shadowed: AtomicBool,
 }
 
@@ -52,7 +51,7 @@ impl<Q> Slot<Q> {
         self.tail_seen.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be something to do, with the tail doorbell at this value.
+    /// Whether there may be work, with the tail doorbell at this value.
     #[inline(always)]
     pub(crate) fn has_news(&self, tail: u32) -> bool {
         tail != self.tail_seen.load(Ordering::Relaxed) || self.attention.load(Ordering::Acquire)
@@ -63,9 +62,9 @@ impl<Q> Slot<Q> {
 pub(crate) struct Ran {
     pub(crate) progress: bool,
     pub(crate) again: bool,
-    /// When the first command that waits is due.
+    /// The time at which the first waiting command is due.
     pub(crate) due: Option<Instant>,
-    /// Whether the function is to be removed once the queue's lock is free.
+    /// Whether the function must be removed once the queue's lock is free.
     pub(crate) is_removed: bool,
 }
 
@@ -78,7 +77,7 @@ impl<B: Backend> NvmeController<B> {
         })
     }
 
-    /// Has `run` do what there is to do for one queue, if there is something.
+    /// Calls `run` for one queue if there is work.
     #[inline]
     pub(crate) fn step_queue_by(
         &self,
@@ -125,7 +124,8 @@ impl<B: Backend> NvmeController<B> {
             return Ran::default();
         };
         if let (Some(shadow), Some(queue)) = (&side.shadow, &mut side.submission) {
-            // Before anything is posted, which the driver acknowledges at once.
+            // Called before anything is posted, because the driver acknowledges posted entries at
+            // once.
             queue.be_quiet(shadow, number, tail);
             completion.be_quiet(shadow, cq);
         }
@@ -141,7 +141,7 @@ impl<B: Backend> NvmeController<B> {
             if let Some(vector) = completion.take_signal(heads) {
                 self.signal(vector);
             }
-            // The driver may look just before something is posted, and ring just after.
+            // The driver may look just before an entry is posted, and ring just after that.
             ran.again |= completion.has_unacknowledged();
         }
         ran
@@ -175,7 +175,7 @@ impl<B: Backend> NvmeController<B> {
         if wrong {
             self.happened(Event::InvalidDoorbell);
         }
-        // More than the completion queue holds could never be answered.
+        // More commands than the completion queue has room for could never be answered.
         let taken = pending
             .min(completion.ring.entries().saturating_sub(1 + held))
             .min(self.backend().room());
@@ -216,7 +216,7 @@ impl<B: Backend> NvmeController<B> {
         })
     }
 
-    /// Does what there is to do for the admin queue. Executes commands only if `executes`.
+    /// Does the work of the admin queue. Executes commands only if `executes`.
     pub fn step_admin(&self, executes: bool) -> bool {
         let run = |tail, side: &mut Side<B::Queue>, completion: &mut CompletionQueue| {
             let head = side.submission.as_ref().map_or(tail, |queue| queue.head);
@@ -232,7 +232,7 @@ impl<B: Backend> NvmeController<B> {
         queues.map(|number| self.step_queue(number)).fold(Stepped::default(), Stepped::and)
     }
 
-    /// Returns whether admin commands wait, which may change what commands under way work with.
+    /// Returns whether admin commands wait. They may change state that commands under way use.
     #[must_use]
     pub fn has_admin_commands(&self) -> bool {
         let Some(slot) = self.slot(0).filter(|slot| slot.has_news(self.doorbell(0, false))) else {
@@ -242,7 +242,7 @@ impl<B: Backend> NvmeController<B> {
         pair.side.submission.as_ref().is_some_and(|queue| queue.head != self.doorbell(0, false))
     }
 
-    /// Ends a command that the backend has, or its flush.
+    /// Ends a command of the backend, or its flush.
     pub fn answer(&self, ticket: Ticket, status: Status) {
         if ticket == Ticket::SHUTDOWN {
             if self.status() & CSTS_SHUTDOWN_MASK == CSTS_SHUTDOWN_OCCURRING {
@@ -296,8 +296,8 @@ impl<B: Backend> NvmeController<B> {
         Ok(ran)
     }
 
-    /// Calls `work` with a number's submission side and the queue that it completes to, if there
-    /// are such.
+    /// Calls `work` with a number's submission side and the completion queue that it uses, if both
+    /// exist.
     #[inline]
     pub(crate) fn with_queues<R>(
         &self,
@@ -317,8 +317,8 @@ impl<B: Backend> NvmeController<B> {
         }
     }
 
-    /// Works like [`Self::with_queues`], for a submission queue that completes to the queue of
-    /// another number.
+    /// Like [`Self::with_queues`], for a submission queue that uses the completion queue of another
+    /// number.
     #[cold]
     fn with_two<R>(
         &self,
@@ -326,19 +326,20 @@ impl<B: Backend> NvmeController<B> {
         cq: u16,
         work: impl FnOnce(&mut Side<B::Queue>, Option<&mut CompletionQueue>) -> R,
     ) -> Option<R> {
-        // The lower number's lock first, as everywhere.
+        // Lock the lower number first, as everywhere.
         let low = self.slot(number.min(cq))?;
         let high = self.slot(number.max(cq))?;
         let (mut low, mut high) = (low.lock(), high.lock());
         let (own, other) =
             if number < cq { (&mut *low, &mut *high) } else { (&mut *high, &mut *low) };
-        // Deleted, and perhaps made anew, in between: there is another step for that.
+        // The queue was deleted, and perhaps created again, in between: another step handles that.
         let is_still = own.side.submission.as_ref().is_some_and(|queue| queue.cq == cq);
         let completion = if is_still { other.completion.as_mut() } else { None };
         Some(work(&mut own.side, completion))
     }
 
-    /// Asks the driver to ring for what comes next, before the thread that steps all queues sleeps.
+    /// Asks the driver to ring for its next entries, before the thread that steps all queues
+    /// sleeps.
     pub(crate) fn listen_to_doorbells(&self) -> Listened {
         if self.are_doorbells_mapped() {
             return Listened::Unsignalled;
@@ -355,8 +356,8 @@ impl<B: Backend> NvmeController<B> {
                     return Listened::Busy;
                 }
             }
-            // A driver that looks just before something is posted, and a queue that was full: the
-            // head's next move is news.
+            // The driver may look just before an entry is posted, or the queue was full: the next
+            // move of the head is relevant then.
             if completion.as_mut().is_some_and(|queue| !queue.listen(shadow, number)) {
                 return Listened::Busy;
             }
@@ -364,7 +365,7 @@ impl<B: Backend> NvmeController<B> {
         Listened::Signalled
     }
 
-    /// Notes an event, and answers a request of the driver for events if one waits.
+    /// Notes an event, and answers a waiting event request of the driver.
     #[cold]
     pub(crate) fn happened(&self, event: Event) {
         if self.admin().events.happen(event) {

@@ -91,7 +91,7 @@ impl IdentifyController {
         data[258] = self.abort_limit;
         data[259] = self.async_event_limit;
         data[261] = self.log_pages;
-        // Warning and critical temperature, kelvin: Linux wants some.
+        // The temperatures of warning and critical alarms in kelvin, because Linux expects values.
         data[266..268].copy_from_slice(&343u16.to_le_bytes());
         data[268..270].copy_from_slice(&353u16.to_le_bytes());
         data[512] = 0x66;
@@ -209,9 +209,9 @@ impl IdentifyNamespace {
         data
     }
 
-    /// Returns the number of blocks that power loss leaves all old or all new, in a write that
-    /// begins at a multiple of it: a power of two (NVM §2.1.4). `of_controller` is the controller's
-    /// value, minus one (AWUPF).
+    /// Returns the maximum number of blocks, a power of two, that a write that begins at a multiple
+    /// of that number leaves all old or all new after a loss of power (NVM §2.1.4). `of_controller`
+    /// is the controller's value, minus one (AWUPF).
     #[must_use]
     pub fn atomic_blocks(&self, of_controller: u16) -> u32 {
         let own = Some(self.atomic_write_power_fail)
@@ -219,10 +219,10 @@ impl IdentifyNamespace {
         let blocks = u32::from(own.unwrap_or(of_controller)) + 1;
         let blocks = match (self.atomic_boundary_power_fail, self.atomic_boundary_offset) {
             (0, _) => blocks,
-            // The largest power of two that divides the distance: a multiple of it is never across
-            // a boundary.
+            // The largest power of two that divides the distance: writes that begin at a multiple
+            // of it never cross a boundary.
             (last, 0) => blocks.min(1 << (u32::from(last) + 1).trailing_zeros()),
-            // Boundaries that do not begin at block 0 lie between multiples of anything.
+            // If the boundaries do not begin at block 0, no multiple is safe.
             _ => 1,
         };
         1 << blocks.ilog2()

@@ -87,10 +87,10 @@ impl Status {
             // Invalid field, LBA out of range; conflicting attributes, invalid protection
             // information.
             (0, 0x02 | 0x80) | (1, 0x80 | 0x81) => EINVAL,
-            // Aborted: by request, as its queue went, with a fused command, in preparation of power
-            // loss.
+            // Aborted: by request, because the queue was deleted, with a fused command, or before a
+            // power loss.
             (0, 0x05 | 0x07 | 0x08 | 0x09 | 0x0A) => ECANCELED,
-            // Invalid namespace or format: it was deleted or formatted under us.
+            // Invalid namespace or format: the namespace was deleted or formatted while in use.
             (0, 0x0B) => ENODEV,
             // Namespace write protected; attempted write to a read-only range.
             (0, 0x20) | (1, 0x82) => EROFS,
@@ -100,7 +100,7 @@ impl Status {
             (0, 0x21 | 0x82 | 0x84) => EBUSY,
             // Reservation conflict; access denied by lock.
             (0, 0x83) | (2, 0x86) => EACCES,
-            // Media errors, internal errors, lost paths, and what vendors add.
+            // Media errors, internal errors, lost paths, and vendor-specific errors.
             _ => EIO,
         }
     }

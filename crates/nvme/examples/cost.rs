@@ -8,8 +8,8 @@
 //! valgrind --tool=callgrind target/release/examples/cost 1000      instructions: those of Stub::step are not the driver's
 //! ```
 //!
-// A stub runs the I/O queues: it takes entries and posts completions. The soft controller does the
-// rest.
+// A stub serves the I/O queues: it takes entries and posts completions. The soft controller does
+// the rest.
 
 #![allow(clippy::unwrap_used, reason = "an example that fails should panic")]
 #![allow(clippy::print_stdout, reason = "an example speaks")]

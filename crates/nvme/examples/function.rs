@@ -1,7 +1,8 @@
-//! Tests a hardware PCI function from below: registers, memory, interrupts, reset, and that the
-//! IOMMU stops a stray address.
+//! Tests a hardware PCI function directly: registers, memory, interrupts, reset, and that the IOMMU
+//! stops a stray address.
 //!
-//! For an NVMe controller that is bound to vfio-pci and not in use: the program resets it.
+//! The function must be an NVMe controller that is bound to vfio-pci and not in use, because the
+//! program resets it.
 //!
 //! ```text
 //! function 0000:3b:00.0
@@ -138,8 +139,8 @@ fn memory(function: &dyn PciFunction) -> Anything<()> {
 
 /// Tests addresses that were never opened, and one that was closed.
 ///
-/// A drive may or may not report that it could not access them (QEMU's does not, for single pages).
-/// The test is that no data was moved. The kernel's log has the faults.
+/// A drive may or may not report that it could not access the memory (QEMU's does not, for single
+/// pages). The test is that no data was moved. The kernel's log has the faults.
 fn stray(controller: &mut Controller) -> Anything<()> {
     let arena = Arena::new(PAGE_BYTES, 1, ArenaOptions::ordinary_pages())?;
     let mut buffer = arena.lease().ok_or("no block")?;
@@ -261,7 +262,7 @@ impl Controller {
         Ok((completion.status, IdentifyController::parse(&data)))
     }
 
-    /// A read or write of block 0 of namespace 1, with its data at an address.
+    /// Reads or writes block 0 of namespace 1, with the data at an address.
     fn transfer(&mut self, opcode: u8, iova: u64) -> Anything<Status> {
         let mut command = Command::blocks_of(opcode, 1, 0, 1);
         command.set_prps(iova, 0);
@@ -281,8 +282,8 @@ impl Pair {
         self.submissions.shared().copy_from(entry, &command.encode());
         let next = (self.at + 1) % ENTRIES;
         let doorbell = |is_completion| reg::doorbell(self.number, is_completion, 4) as usize;
-        // The entry is written before the doorbell: pairs with the device's read of the entry after
-        // it.
+        // The entry is written before the doorbell. Pairs with the device's read of the entry after
+        // the doorbell.
         fence(Ordering::Release);
         registers.bytes().store_u32(doorbell(false), next.into());
         let completion = wait(&self.event, &mut self.completions, self.at, self.phase)?;

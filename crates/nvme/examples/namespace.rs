@@ -8,7 +8,7 @@
 //! namespace hold ADDRESS           waits, with the drive in use, for the end of standard input
 //! ```
 //!
-//! ADDRESS as after `nvme:` in the name of a device: `wait=sleep:0000:3b:00.0/ns1`.
+//! ADDRESS has the form of a device name after `nvme:`, such as `wait=sleep:0000:3b:00.0/ns1`.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 #![allow(clippy::print_stderr, reason = "a program that reports")]
@@ -28,7 +28,7 @@ use qpair_nvme::{Controller, NvmeAddress, NvmeDevice, NvmeTarget};
 use qpair_pci::vfio;
 
 const USAGE: &str = "usage: namespace conform|write|read|hold ADDRESS [FILE]";
-/// The maximum number of bytes of one request: more than one command moves on some drives.
+/// The maximum number of bytes of one request: on some drives, more than one command moves.
 const PIECE_BYTES: usize = 1 << 20;
 const DEPTH: u32 = 8;
 
@@ -74,7 +74,7 @@ fn conform(controller: &Arc<Controller>, nsid: Option<u32>) -> Anything<()> {
     if report.failed().next().is_some() {
         return Err("it does not conform".into());
     }
-    // Memory of others that the IOMMU opens, page by page.
+    // Foreign memory that the IOMMU opens, page by page.
     let (_, file) = Mapping::new_file(1 << 20)?;
     let region = Mapping::of_lasting_file(file.as_fd(), 0, 1 << 20)?;
     let segments = [7, 2, 5, 4].map(|page| Segment {
@@ -121,8 +121,8 @@ impl Line {
         for (number, piece) in content.chunks(PIECE_BYTES).enumerate() {
             let buffer = self.buffer(content)?;
             let at = number as u64 * PIECE_BYTES as u64;
-            // The tag is where the file's bytes are, and one more: 0 means that there is nothing to
-            // compare.
+            // The tag is the position of the file's bytes plus one; 0 means that there is nothing
+            // to compare.
             self.submit(Request::read(at, piece.len() as u32, buffer, at + 1))?;
         }
         self.drain(content)

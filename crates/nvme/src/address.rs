@@ -1,4 +1,4 @@
-//! The names that people use for a controller and a namespace on it.
+//! The names of a controller and of a namespace on it.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -29,11 +29,11 @@ impl Default for NvmeTarget {
 /// namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NvmeAddress {
-    /// How channels wait; `None`: the driver's default.
+    /// The way in which channels wait; `None`: the driver's default.
     pub wait: Option<WaitMode>,
     /// The number of entries of each I/O queue; `None`: the driver's default.
     pub queue_entries: Option<u32>,
-    /// The time limit of a command, ms; `None`: the driver's default.
+    /// The time limit of a command in milliseconds; `None`: the driver's default.
     pub timeout_ms: Option<u32>,
     /// Whether only memory of reserved huge pages is shared with the process behind the socket.
     pub huge_pages: bool,
@@ -77,7 +77,8 @@ impl NvmeAddress {
         };
         let (place, nsid) = split_namespace(rest)?;
         address.nsid = nsid;
-        // The position that the option has behind the socket of a vhost-user disk.
+        // The option may also stand where it does in the name of a vhost-user disk, after the
+        // socket.
         address.huge_pages |= is_last || place.ends_with(HUGE);
         let place = place.strip_suffix(HUGE).unwrap_or(place);
         address.target = match place.strip_prefix("vfio-user:") {

@@ -5,7 +5,7 @@
 //! - A slot's number is its command's identifier. A slot is reused only after its command completed
 //!   and the outcome was fetched, or after the rings were reset; then it gets another serial
 //!   number.
-//! - All commands have fewer slots than the rings have entries.
+//! - There are fewer slots than entries in the rings.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ pub(crate) struct AdminQueue {
     serials: [u32; SLOTS],
     /// Asynchronous events that arrived and have not been handled.
     events: Vec<u32>,
-    /// The number of event requests that came back and have to be sent again.
+    /// The number of event requests that were completed and must be sent again.
     events_ended: u32,
 }
 
@@ -90,7 +90,7 @@ impl AdminQueue {
         self.send(command, Slot::Unowned { deadline, purpose: Purpose::Other }).is_some()
     }
 
-    /// Sends an abort. The outcome is seen by the command that it aborts.
+    /// Sends an abort. The command that it aborts receives the outcome.
     pub(crate) fn submit_abort(&mut self, command: Command, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         self.send(command, Slot::Unowned { deadline, purpose: Purpose::Abort }).is_some()
@@ -111,7 +111,7 @@ impl AdminQueue {
         self.serials[slot] = self.serials[slot].wrapping_add(1);
         command.set_cid(slot as u16);
         self.rings.push(Words::of(&command));
-        // If the controller does not listen, the time-out finds out.
+        // If the controller does not respond, the time-out notices it.
         self.rings.kick();
         Some(slot as u16)
     }
@@ -132,7 +132,7 @@ impl AdminQueue {
                         self.events.push(event);
                     }
                 }
-                // Completed without having been sent: no caller is told.
+                // A command that was not in flight was completed: no caller is notified.
                 Slot::Free | Slot::Ended(_) => {}
             }
         }
@@ -168,7 +168,7 @@ impl AdminQueue {
         self.events.pop()
     }
 
-    /// Takes the number of event requests that have to be sent again.
+    /// Returns the number of event requests that must be sent again, and resets it.
     pub(crate) fn take_ended_event_requests(&mut self) -> u32 {
         std::mem::take(&mut self.events_ended)
     }

@@ -33,15 +33,15 @@ use crate::wait::Bell;
 
 /// The number of slots for further commands of large requests.
 const SPARES: u32 = 32;
-/// The maximum number of polls between two looks at the clock. A poll without result counts more
-/// than one, as [`EMPTY_POLL`] says.
+/// The maximum number of polls between two checks of the clock. A poll without result counts as
+/// more than one, as [`EMPTY_POLL`] says.
 const POLLS: u32 = 1024;
 const EMPTY_POLL: u32 = 8;
 
 pub(crate) struct NvmeChannel {
     pub(crate) rings: Rings,
     pub(crate) slots: Slots,
-    /// The queue pair exists and accepts commands.
+    /// Whether the queue pair exists and accepts commands.
     pub(crate) is_open: bool,
     pub(crate) taken: u32,
     depth: u32,
@@ -51,16 +51,16 @@ pub(crate) struct NvmeChannel {
     layout: Layout,
     pub(crate) queue: u16,
     pub(crate) stepper: Option<Arc<dyn Step>>,
-    /// Completions of requests that the controller did not see.
+    /// The completions of requests that the controller did not see.
     pub(crate) ended: Vec<Completion>,
     /// Leads whose requests wait for a bounce buffer.
     waiting: VecDeque<u16>,
     free_bounces: Vec<u16>,
     /// Leads whose requests wait for the queue.
     pub(crate) held: VecDeque<u16>,
-    /// The controller's state when this channel last looked.
+    /// The controller's state when this channel last checked it.
     pub(crate) seen: Word,
-    /// The current time, in the channel's own periods.
+    /// The current time, as the number of this channel's period.
     pub(crate) epoch: u32,
     polls_left: u32,
     pub(crate) line: Line,
@@ -137,13 +137,13 @@ impl NvmeChannel {
             return Some(Err(error));
         }
         match request.op {
-            // It is one command, which has no more than a bounce buffer holds if its memory is out
-            // of the controller's reach.
+            // The write is one command. If the controller cannot access its memory, it must also
+            // fit into a bounce buffer.
             Op::Write if request.atomic && !self.is_one_command(request) => {
                 Some(Err(IoError::INVALID))
             }
             Op::Read | Op::Write => None,
-            // What has completed is durable already.
+            // Without a volatile cache, completed writes are durable already.
             Op::Flush => (!self.controller.limits.volatile_write_cache).then_some(Ok(())),
             Op::Discard => {
                 (!self.controller.limits.deallocate).then_some(Err(IoError::UNSUPPORTED))
@@ -154,7 +154,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Whether a write that is no longer than the maximum of a command is one command.
+    /// Whether a write is one command. It must not be longer than the maximum of a command.
     fn is_one_command(&self, request: &Request) -> bool {
         let arena_id = request.buffer.as_ref().map(|buffer| buffer.arena().id());
         request.len_bytes <= self.layout.bounce_bytes
@@ -162,7 +162,7 @@ impl NvmeChannel {
     }
 
     /// Returns the address of a request's data for the controller, if the request is valid and fits
-    /// one command: most do.
+    /// one command, as most do.
     #[inline(always)]
     fn direct(&self, request: &Request) -> Option<u64> {
         let Some(buffer) = &request.buffer else { return None };
@@ -170,7 +170,7 @@ impl NvmeChannel {
         let buffer_len = buffer.len() as u64;
         let is_sound = matches!(request.op, Op::Read | Op::Write)
             && !request.atomic
-            // Not 0, and not more than a command moves.
+            // The length is not 0, and at most that of one command.
             && len.wrapping_sub(1) < self.geometry.piece_bytes_max
             && (request.offset_bytes | u64::from(len)) & self.geometry.block_mask() == 0
             && u64::from(len) <= self.geometry.size_bytes
@@ -329,7 +329,7 @@ impl NvmeChannel {
         prps_of(memory.bytes(), iova, self.layout.list_place(cid), pieces)
     }
 
-    /// Pushes as much as possible of a request that takes several commands, or whose data has to be
+    /// Pushes as much as possible of a request that needs several commands, or whose data must be
     /// copied, or that has no data.
     #[cold]
     fn go_on(&mut self, lead: u16) {
@@ -363,7 +363,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Lets a request wait for a bounce buffer, and frees the slot `cid` that was meant for its
+    /// Makes a request wait for a bounce buffer, and frees the slot `cid` that was meant for its
     /// next command.
     fn wait_for_bounce(&mut self, lead: u16, cid: u16) {
         self.slots.rest(cid);
@@ -391,7 +391,7 @@ impl NvmeChannel {
             Op::Flush => {
                 words.head = head_of(io::FLUSH);
                 words.first = 0;
-                // The command has no length; 1 says that it was sent.
+                // The command has no length; 1 marks it as sent.
                 len = 1;
             }
             Op::Discard => {
@@ -478,7 +478,8 @@ impl NvmeChannel {
         }
     }
 
-    /// Checks the controller and the clock now and then; `found`: there was a completion.
+    /// Checks the controller and the clock from time to time. `found` says that there was a
+    /// completion.
     #[inline]
     pub(crate) fn look_after(&mut self, found: bool) {
         let polls = if found { 1 } else { EMPTY_POLL };
@@ -489,7 +490,7 @@ impl NvmeChannel {
         }
     }
 
-    /// Takes all completions and tells the controller. Returns whether there was one.
+    /// Takes all completions and notifies the controller. Returns whether there was one.
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let found = self.take_all(completions);
@@ -506,7 +507,7 @@ impl NvmeChannel {
         while let Some(taken) = self.rings.take() {
             found = true;
             let Some(slot) = self.slots.active(taken.cid) else {
-                // Completed twice, or never sent.
+                // The command was completed twice, or was never sent.
                 continue;
             };
             if slot.is_whole {
@@ -628,19 +629,19 @@ enum Place {
     None,
     /// A block of an arena that is open at this address.
     Arena(u64),
-    /// The memory that these PRP entries name.
+    /// The memory named by these PRP entries.
     List((u64, u64)),
     Bounce(u16),
 }
 
-/// The place of the data of one command, as the controller sees it.
+/// The location of the data of one command, as the controller sees it.
 #[derive(Clone, Copy)]
 enum At {
     One(u64),
     Pages((u64, u64)),
 }
 
-/// Returns the error of a failed command; `is_late`: the controller was asked to abort it.
+/// Returns the error of a failed command. `is_late` says that the controller was asked to abort it.
 #[cold]
 fn error_of_command(status: Status, is_late: bool) -> IoError {
     match error_of(status) {
@@ -659,7 +660,7 @@ pub(crate) fn data_opcode(request: &Request) -> (u8, u32) {
     }
 }
 
-/// The arenas opened for a channel that is being made. They are closed again if that fails.
+/// The arenas opened for a channel that is being created. They are closed again if that fails.
 struct Arenas<'a> {
     controller: &'a Controller,
     opened: Vec<(Arc<Arena>, u64)>,

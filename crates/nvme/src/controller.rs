@@ -36,8 +36,8 @@ pub struct ControllerInfo {
     /// The version register: major in bits 31:16, minor in 15:8.
     pub version: u32,
     pub queue_entries_max: u32,
-    /// The I/O queue pairs that the controller granted: the maximum number of channels that can be
-    /// open at once, over all namespaces.
+    /// The number of I/O queue pairs that the controller granted: the maximum number of channels
+    /// that can be open at once, over all namespaces.
     pub queues: u16,
     /// Whether doorbells are stores to mapped registers.
     pub doorbells_mapped: bool,
@@ -73,7 +73,7 @@ impl Controller {
     ///
     /// # Errors
     /// `Gone` if the function was removed; `Invalid` if it is not an NVMe controller; `Unsupported`
-    /// if it lacks a feature that the driver needs; `Io` if it does not work as it should.
+    /// if it lacks a feature that the driver needs; `Io` if it does not work correctly.
     pub fn open(function: Arc<dyn PciFunction>, options: ControllerOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         let capabilities = check_function(function.as_ref())?;
@@ -219,7 +219,7 @@ impl Controller {
 
 /// Returns the time limit for the controller to stop or to start.
 fn ready_timeout(capabilities: Capabilities, options: &ControllerOptions) -> Duration {
-    // Some say 0, and mean that they do not know.
+    // Some controllers report 0, meaning that they do not know.
     let said = capabilities.ready_timeout_ms().max(1000);
     Duration::from_millis(options.ready_timeout_ms.unwrap_or(said).max(1).into())
 }
@@ -272,7 +272,7 @@ fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {
     Ok(capabilities)
 }
 
-/// Returns the events to ask for: critical health warnings, and changes of namespaces if the
+/// Returns the events to request: critical health warnings, and changes of namespaces if the
 /// controller reports them (Base §5.27.1.8).
 fn event_mask(optional: u32) -> u32 {
     const CRITICAL_WARNINGS: u32 = 0x1F;
@@ -280,7 +280,7 @@ fn event_mask(optional: u32) -> u32 {
     CRITICAL_WARNINGS | optional & NAMESPACES_CHANGED
 }
 
-/// Reads Identify data; an error `Io` if the controller refuses.
+/// Reads Identify data. Returns an `Io` error if the controller refuses.
 fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_BYTES]> {
     hub.call(
         |core| {
@@ -301,7 +301,7 @@ fn identify(hub: &Hub, name: &str, what: u8, nsid: u32) -> Result<[u8; IDENTIFY_
 }
 
 /// Adds shadow doorbells in memory if the controller accepts them. If it refuses, the driver works
-/// without.
+/// without them.
 fn shadowed(hub: &Hub, maps: &Arc<Maps>, doorbells: Doorbells) -> Result<Doorbells> {
     let shadow = Arc::new(Shadow::new(maps)?);
     let (shadows, events) = shadow.iovas();

@@ -1,8 +1,8 @@
-//! The controller's core: registers, the admin queue, and the steps of a reset. One lock guards it;
-//! no thread waits with the lock held.
+//! The controller's core: registers, the admin queue, and the steps of a reset. One lock guards it,
+//! and no thread waits with the lock held.
 //!
 //! Invariants:
-//! - Only [`Core::advance`] moves a reset forward, in short steps, on any thread that calls it.
+//! - Only [`Core::advance`] advances a reset, in short steps, on any thread that calls it.
 //! - The state becomes `Quiet` or `Gone` only when the controller can no longer access memory: it
 //!   reported that it is not ready (CSTS.RDY = 0), the function was reset, or all memory was closed
 //!   to it.
@@ -58,10 +58,10 @@ pub(crate) struct Core {
     admin: AdminQueue,
     recovery: Recovery,
     attempts: u32,
-    /// The resets begun, not counting the first start.
+    /// The number of resets begun, not counting the first start.
     resets: u64,
     events: u64,
-    /// Set if memory could not be closed when the controller was given up.
+    /// Whether memory could not be closed when the controller was given up.
     is_runaway: bool,
     failure: Option<(ErrorKind, String)>,
     ready_timeout: Duration,
@@ -74,7 +74,7 @@ pub(crate) struct Core {
     queues_known: bool,
     event_requests: u8,
     event_mask: u32,
-    /// The shadow doorbells, which the controller is told of after each reset.
+    /// The shadow doorbells, whose addresses the controller gets after each reset.
     shadow: Option<Arc<Shadow>>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct CoreOptions {
 }
 
 impl Core {
-    /// Makes a core whose controller has yet to be stopped and started, which [`Core::advance`]
+    /// Creates a core whose controller must still be stopped and started, which [`Core::advance`]
     /// does.
     pub(crate) fn new(
         function: Arc<dyn PciFunction>,
@@ -163,7 +163,7 @@ impl Core {
         self.free_queues.push(queue);
     }
 
-    /// Sends an admin command, if the controller runs and there is room.
+    /// Sends an admin command, if the controller is running and there is room.
     pub(crate) fn submit(&mut self, command: Command) -> Option<Ticket> {
         match self.state().phase() {
             Phase::Running => self.admin.submit(command, self.timeout),
@@ -193,7 +193,7 @@ impl Core {
         self.admin.rings().submission_iova() + Rings::bytes_of(admin_queue::ENTRIES) as u64
     }
 
-    /// Clears the data page, so that afterwards it has only what the controller wrote.
+    /// Clears the data page, so that it then has only bytes that the controller wrote.
     pub(crate) fn clear_data(&mut self) {
         let at = Rings::bytes_of(admin_queue::ENTRIES);
         self.admin.rings().memory().bytes().zero(at, IDENTIFY_BYTES);
@@ -214,8 +214,8 @@ impl Core {
         self.send_event_requests();
     }
 
-    /// Stores the shadow doorbells that the controller uses, so that it is told of them again after
-    /// a reset.
+    /// Stores the shadow doorbells that the controller uses, so that it gets their addresses again
+    /// after a reset.
     pub(crate) fn keep_shadow(&mut self, shadow: Arc<Shadow>) {
         self.shadow = Some(shadow);
     }
@@ -224,7 +224,7 @@ impl Core {
         if self.event_requests == 0 {
             return;
         }
-        // A controller without this feature sends the events of its own choice.
+        // A controller without this feature chooses itself which events it sends.
         let configure = Command::set_features(feature::ASYNC_EVENT, self.event_mask);
         self.admin.submit_unowned(configure, self.timeout);
         for _ in 0..self.event_requests {
@@ -232,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Stops the controller and starts it again, unless that is in progress.
+    /// Stops the controller and starts it again, unless a reset is in progress.
     pub(crate) fn reset(&mut self, why: &str) {
         if matches!(self.recovery, Recovery::None) && self.state().phase() == Phase::Running {
             self.resets += 1;
@@ -292,10 +292,10 @@ impl Core {
         self.ready_timeout.saturating_mul(2 * ATTEMPTS_MAX)
     }
 
-    /// Makes sure that the controller can no longer access memory, and ends its last life.
+    /// Makes sure that the controller can no longer access memory, and ends its last incarnation.
     fn give_up(&mut self, kind: ErrorKind, why: &str) {
         error!(name: "given_up", controller = self.function.name(), error = why, "the controller is given up");
-        // A controller that is gone cannot be written to.
+        // A controller that is gone cannot be written to, so an error is ignored.
         let _ = self.function.change_command(0, command::BUS_MASTER);
         self.is_runaway = !self.maps.cut_off();
         self.recovery = Recovery::None;
@@ -316,8 +316,7 @@ impl Core {
         }
     }
 
-    /// Does the work that can be done now, without waiting. Returns whether it is worth calling
-    /// again at once.
+    /// Does all work that is possible now, without waiting. Returns whether to call again at once.
     pub(crate) fn advance(&mut self) -> bool {
         let progress = self.stepper.as_ref().is_some_and(|stepper| stepper.step(0).progress);
         match self.recovery {
@@ -373,7 +372,7 @@ impl Core {
         }
     }
 
-    /// Reads the log that an event names: until then the controller reports no more events of that
+    /// Reads the log page of an event. Until then the controller reports no more events of that
     /// kind (Base §5.2).
     fn acknowledge(&mut self, event: u32) {
         let log = event >> 16 & 0xFF;
@@ -387,7 +386,7 @@ impl Core {
         info!(name: "told", controller, kind, information, log, "the controller tells of an event");
     }
 
-    /// Resets the function, because the controller does not stop when told to.
+    /// Resets the function, because the controller does not stop when it should.
     fn reset_function(&mut self) {
         let controller = self.function.name();
         warn!(name: "function_reset", controller, "it does not stop: its function is reset");
@@ -403,13 +402,13 @@ impl Core {
         }
     }
 
-    /// Handles a failed start: tries again, or gives the controller up.
+    /// Handles a failed start: retries, or gives the controller up.
     fn try_again(&mut self, why: &str) {
         self.attempts += 1;
         let (controller, attempt) = (self.function.name(), self.attempts);
         warn!(name: "not_started", controller, attempt, error = why, "the controller did not start");
         if self.attempts >= ATTEMPTS_MAX {
-            // The controller may have been given memory by now.
+            // The controller may have access to memory by now.
             let why = why.to_owned();
             self.give_up(ErrorKind::Io, &why);
         } else {
@@ -451,8 +450,8 @@ impl Core {
         }
     }
 
-    /// Handles the answer to the shadow doorbells' addresses. Channels ring no other doorbells, so
-    /// the reset fails without them.
+    /// Handles the answer to the command with the shadow doorbells' addresses. Channels ring no
+    /// other doorbells, so the reset fails without them.
     fn shadowed(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done(_) => self.run(),
@@ -474,7 +473,7 @@ impl Core {
         self.state.set(Word::new(self.state().life() + 1, Phase::Running));
     }
 
-    /// Tells the controller that it will not be used any more, and waits until it has shut down
+    /// Notifies the controller that it will not be used any more, and waits until it has shut down
     /// (Base §3.6.1).
     fn shut_down(&mut self) -> Result<()> {
         let start = Instant::now();
@@ -535,7 +534,7 @@ impl Drop for Core {
     }
 }
 
-/// The pause between two looks at a controller that is not ready yet.
+/// The pause between two checks of a controller that is not ready yet.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// The core behind its lock, and the state that channels read without the lock.
@@ -569,7 +568,7 @@ impl Hub {
         self.core.try_lock()
     }
 
-    /// Pauses, unless the controller needs steps instead of time.
+    /// Pauses, unless a controller without its own processor must be stepped.
     pub(crate) fn pause(&self) {
         if self.is_stepped {
             std::thread::yield_now();
@@ -598,7 +597,7 @@ impl Hub {
         }
     }
 
-    /// Runs an admin command to its end, then calls a function on the core.
+    /// Executes an admin command to its end, and then calls a function on the core.
     pub(crate) fn call<T>(
         &self,
         command: impl Fn(&mut Core) -> Command,

@@ -10,7 +10,7 @@ use crate::controller::Controller;
 use crate::identify::NamespaceInfo;
 use crate::options::WaitMode;
 
-/// The largest request, bytes; channels cut it into commands.
+/// The largest request in bytes. Channels split it into commands.
 const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 /// The memory alignment that every controller accepts: a dword (Base §4.1.1).
 pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;

@@ -30,7 +30,7 @@ pub struct NamespaceInfo {
 }
 
 impl NamespaceInfo {
-    /// Makes it from Identify data; `None` if the namespace is not active.
+    /// Makes the description from Identify data; `None` if the namespace is not active.
     pub(crate) fn read(
         nsid: u32,
         data: &[u8; IDENTIFY_BYTES],
@@ -79,8 +79,8 @@ impl NamespaceInfo {
             unusable,
             identify,
             block_shift: shift,
-            // A write aligned to a power of two lies inside one atomic unit. Promises larger than a
-            // command are cut to it.
+            // A write aligned to a power of two lies inside one atomic unit. The size is limited to
+            // that of a command.
             atomic_write_bytes: (1 << atomic.max(1).ilog2()).min(controller.piece_bytes_max),
         })
     }
@@ -119,7 +119,7 @@ impl Limits {
     pub(crate) fn of(identify: &IdentifyController) -> Self {
         let piece_bytes_max = match u32::from(identify.mdts) {
             0 => PIECE_BYTES_MAX,
-            // 4096 is 2^12; what is over the driver's own limit does not matter.
+            // 4096 is 2^12. Values above the driver's own limit have no effect.
             shift => PIECE_BYTES_MAX
                 .min(1u32.checked_shl(12 + shift).filter(|&it| it > 0).unwrap_or(u32::MAX)),
         };

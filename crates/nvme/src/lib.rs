@@ -2,11 +2,10 @@
 //! unsafe code: see `qpair-pci` for access to devices.
 //!
 //! - [`Controller`]: a controller that this program drives, over any [`qpair_pci::PciFunction`].
-//! - [`NvmeDevice`]: one of its namespaces as a block device; each channel has a queue pair of its
-//!   own.
+//! - [`NvmeDevice`]: one of its namespaces as a block device. Each channel has its own queue pair.
 //! - [`PrebuiltQueue`]: a queue pair with commands built in advance, to measure the controller by
 //!   itself.
-//! - [`NvmeAddress`]: the names that people use for a controller and a namespace.
+//! - [`NvmeAddress`]: the names of a controller and of a namespace.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -3,9 +3,9 @@
 //!
 //! Invariants (docs/design/nvme-driver.md has the argument):
 //! - Everything here runs on the channel's own thread.
-//! - Commands in flight are ended without a completion only in [`NvmeChannel::end_all`]. It is
-//!   called only when the controller has finished with the queue: the queue was deleted, or the
-//!   controller was quiet since.
+//! - Only [`NvmeChannel::end_all`] ends commands in flight without a completion. It is called only
+//!   when the controller has finished with the queue: the queue was deleted, or the controller was
+//!   quiet since.
 //! - The rings are emptied before a queue is created in them.
 
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::state::{Phase, Word};
 /// The limits of a channel's period.
 const PERIOD_MAX: Duration = Duration::from_millis(250);
 const PERIOD_MIN: Duration = Duration::from_millis(1);
-/// The silence, with commands in flight, after which the timeout policy is asked.
+/// The time without completions, with commands in flight, after which the timeout policy is asked.
 const SILENCE: Duration = Duration::from_secs(1);
 /// The minimum number of periods in a time-out.
 const PERIODS: u32 = 8;
@@ -98,11 +98,12 @@ pub(crate) struct Line {
     place: Place,
     period: Duration,
     next: Instant,
-    /// The age in periods past which a command is overdue. An aborted command has half of it.
+    /// The age in periods from which a command is overdue. For an aborted command, half of it
+    /// counts.
     timeout_periods: u32,
     /// Whether commands completed in this period.
     pub(crate) has_progress: bool,
-    /// Whether the queue pair was in use in this life of the controller.
+    /// Whether the queue pair was in use in this incarnation of the controller.
     was_open: bool,
     is_closing: bool,
     failure: Option<Error>,
@@ -125,7 +126,7 @@ impl Line {
         }
     }
 
-    /// Whether there is nothing to do except to check the clock now and then.
+    /// Whether there is nothing to do except checking the clock from time to time.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self.place, Place::Open | Place::Closed | Place::Dead)
@@ -141,7 +142,7 @@ impl Line {
     }
 }
 
-/// The state seen by a channel that has not looked yet.
+/// The state of a channel that has not checked the controller yet.
 pub(crate) const UNSEEN: Word = Word::NEVER;
 
 impl NvmeChannel {
@@ -173,7 +174,7 @@ impl NvmeChannel {
             self.turn(&mut completions);
             idle = if completions.is_empty() { idle + 1 } else { 0 };
             completions.clear();
-            // Drives answer soon; after that the thread sleeps between polls.
+            // Drives usually answer soon. After that the thread sleeps between polls.
             if idle > 10_000 {
                 self.check_timeout_policy("to complete commands", start);
                 self.tend();
@@ -215,8 +216,8 @@ impl NvmeChannel {
         let is_due = now >= self.line.next;
         if is_due {
             self.line.next = now + self.line.period;
-            // By one, however long no thread looked: the controller can be judged only by the time
-            // in which a thread looked.
+            // Advance by one period, however long no thread polled: the controller can be judged
+            // only by the time in which a thread polled.
             self.epoch = self.epoch.wrapping_add(1);
         }
         if is_due
@@ -240,13 +241,13 @@ impl NvmeChannel {
             return;
         }
         let is_later_life = word.life() != self.seen.life();
-        // The channel's first life is not a later one.
+        // The channel's first incarnation is not a later one.
         if is_later_life && self.seen != UNSEEN {
             self.statistics.resets += 1;
         }
         self.seen = word;
         self.is_open = false;
-        // Another life: the controller was quiet in between.
+        // In another incarnation: the controller was quiet in between.
         if is_later_life || matches!(word.phase(), Phase::Quiet | Phase::Gone) {
             let is_gone = word.phase() == Phase::Gone;
             if is_gone && self.controller.hub.lock().is_runaway() {
@@ -321,7 +322,7 @@ impl NvmeChannel {
         };
     }
 
-    /// Sends an admin command in the life of the controller that this channel has seen.
+    /// Sends an admin command in the incarnation of the controller that this channel has seen.
     fn send(&self, command: Command) -> Option<Ticket> {
         self.controller.hub.lock().submit_in(self.seen, command)
     }
@@ -346,8 +347,8 @@ impl NvmeChannel {
             return Place::Waiting;
         };
         if self.line.was_open {
-            // The controller accepted an equal queue a moment ago: its answers cannot be trusted
-            // now.
+            // The controller accepted an identical queue a moment ago, so its answers cannot be
+            // trusted now.
             self.controller.hub.lock().reset("it did not make a queue again");
             return Place::Waiting;
         }
@@ -389,7 +390,7 @@ impl NvmeChannel {
         let Some(oldest) = oldest else { return };
         if !has_progress && oldest > 0 {
             self.controller.hub.lock().check_status();
-            // The controller was silent for as many periods as the oldest command is old.
+            // The controller was silent for as many periods as the age of the oldest command.
             let silent = self.line.period.saturating_mul(oldest);
             if let Some(start) = Instant::now().checked_sub(silent).filter(|_| silent >= SILENCE) {
                 self.check_timeout_policy("to complete commands", start);
@@ -402,7 +403,7 @@ impl NvmeChannel {
         if overdue {
             self.abort_overdue();
         }
-        // Also for commands that the controller could not be asked to abort.
+        // This includes commands for which no abort could be sent.
         if is_stuck || oldest > timeout_periods.saturating_mul(2) {
             let (controller, queue) = (self.controller.info().name.as_str(), self.queue);
             warn!(name: "queue_stuck", controller, queue, "commands do not end: their queue is made anew");
@@ -442,7 +443,7 @@ impl NvmeChannel {
         self.is_open = false;
         let mut ended = std::mem::take(&mut self.ended);
         let before = ended.len();
-        // What completed in time has completed.
+        // Take the commands that completed in time.
         self.take_all(&mut ended);
         self.forget_waiting(error, &mut ended);
         for number in 0..self.slots.len() {

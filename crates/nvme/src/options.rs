@@ -10,7 +10,7 @@ pub enum WaitMode {
     /// The channel polls the completion queue; the controller sends no interrupts.
     #[default]
     Poll,
-    /// The channel sleeps until the controller's interrupt (MSI-X), which arrives as an event.
+    /// The channel sleeps until the controller's interrupt (MSI-X), which an event signals.
     Sleep,
 }
 
@@ -30,13 +30,14 @@ pub struct ControllerOptions {
     /// The number of entries of each I/O queue; `None`, the default: as many as a channel's depth
     /// needs.
     pub queue_entries: Option<u32>,
-    /// The time after which a command is aborted, ms. Clamped to 10 ms to an hour; default: 10,000.
+    /// The time after which a command is aborted, in milliseconds. Clamped to the range from 10 ms
+    /// to an hour. Default: 10,000.
     pub timeout_ms: u32,
-    /// The I/O queue pairs to ask the controller for: the maximum number of channels that can be
-    /// open at once. Default: 64.
+    /// The number of I/O queue pairs to request from the controller: the maximum number of channels
+    /// that can be open at once. Default: 64.
     pub queues: u16,
-    /// The time limit for the controller to become ready, ms. `None`, the default: the time that
-    /// the controller states, but at least a second.
+    /// The time limit for the controller to become ready, in milliseconds. `None`, the default: the
+    /// time that the controller states, but at least a second.
     pub ready_timeout_ms: Option<u32>,
     /// The timeout policy, which may end a wait for a silent controller before the time-out.
     /// Default: none.
@@ -44,9 +45,9 @@ pub struct ControllerOptions {
 }
 
 impl ControllerOptions {
-    /// The smallest time-out, ms.
+    /// The smallest time-out, in milliseconds.
     pub const TIMEOUT_MS_MIN: u32 = 10;
-    /// The largest time-out, ms: an hour.
+    /// The largest time-out, in milliseconds: an hour.
     pub const TIMEOUT_MS_MAX: u32 = 3_600_000;
 
     pub(crate) fn timeout(&self) -> Duration {

@@ -29,8 +29,9 @@ impl NvmeDevice {
     /// their own. Writes write random data.
     ///
     /// # Errors
-    /// `Unsupported` if one command cannot move so much; `Invalid` if `op` is neither a read nor a
-    /// write, or if `len_bytes` is not a multiple of the block; the errors of opening a channel.
+    /// `Unsupported` if one command cannot move `len_bytes`; `Invalid` if `op` is neither a read
+    /// nor a write, or if `len_bytes` is not a multiple of the block; the errors of opening a
+    /// channel.
     pub fn open_prebuilt(&self, op: Op, len_bytes: u32, depth: u32) -> Result<PrebuiltQueue> {
         let info = self.info();
         let (name, most) = (&info.name, self.geometry().piece_bytes_max);
@@ -89,8 +90,8 @@ impl PrebuiltQueue {
         Ok(Self { channel, commands: commands.into(), doorbells: 0 })
     }
 
-    /// Returns the number of slots: commands that can be in flight at once. They are numbered from
-    /// 0.
+    /// Returns the number of slots, which is the maximum number of commands in flight. Slots are
+    /// numbered from 0.
     #[must_use]
     pub fn depth(&self) -> u16 {
         self.commands.len() as u16
@@ -168,7 +169,7 @@ impl PrebuiltQueue {
 }
 
 impl NvmeChannel {
-    /// Puts a request into a slot for as long as the channel lives.
+    /// Keeps a request in a slot for as long as the channel lives.
     fn keep(&mut self, request: Request) -> Result<u16> {
         let full =
             |_| Error::new(ErrorKind::Limit, "the channel has no slot left for a prebuilt command");

@@ -53,8 +53,8 @@ pub(crate) struct Doorbells {
     function: Arc<dyn PciFunction>,
     /// The mapped registers, from the first doorbell on.
     mapping: Option<Arc<Mapping>>,
-    /// Doorbells in memory, if the controller polls them. The registers are then rung only when the
-    /// controller asks for it.
+    /// Doorbells in memory, if the controller polls them. The registers are then written only when
+    /// the controller asks for that.
     shadow: Option<Arc<Shadow>>,
     stride_bytes: u32,
 }
@@ -163,8 +163,8 @@ pub(crate) struct DoorbellPair {
 }
 
 impl DoorbellPair {
-    /// Announces the tail of the submission queue. A controller that sees the tail also sees what
-    /// was written to the queue before.
+    /// Announces the tail of the submission queue. A controller that sees the tail also sees the
+    /// entries before it.
     #[inline]
     pub(crate) fn ring_submission(&self, old: u32, tail: u32) -> bool {
         self.doorbells.ring(self.submission, old, tail)
@@ -175,7 +175,7 @@ impl DoorbellPair {
         self.doorbells.ring(self.completion, old, head)
     }
 
-    /// Clears both doorbells for new queues, of which the controller does not know yet.
+    /// Clears both doorbells for new queues, which the controller does not know yet.
     pub(crate) fn forget(&self) {
         if let Some(shadow) = &self.doorbells.shadow {
             shadow.forget(self.submission);
@@ -185,8 +185,8 @@ impl DoorbellPair {
 }
 
 impl Doorbells {
-    /// Writes a doorbell. Returns false if the controller did not take the value, and is most
-    /// likely gone.
+    /// Writes a doorbell. Returns false if the controller did not accept the value, most likely
+    /// because it is gone.
     #[inline]
     fn ring(&self, at: usize, old: u32, value: u32) -> bool {
         match (&self.mapping, &self.shadow) {
@@ -202,7 +202,7 @@ impl Doorbells {
     #[cold]
     fn trap(&self, at: usize, value: u32) -> bool {
         let offset = DOORBELLS + at as u64;
-        // A caller that needs the reason gets it from the next register that is read.
+        // A caller that needs the reason gets it from the next register read.
         self.function.post_bar(BAR, offset, &value.to_le_bytes()).is_ok()
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - There are fewer commands in flight than entries, so neither ring is ever full, and no caller
-//!   has to ask.
-//! - An entry of the completion ring is taken once, when its phase is that of the current round.
-//!   The rest of the entry is read after its phase.
+//!   has to check.
+//! - An entry of the completion ring is taken once, when its phase matches the current round. The
+//!   rest of the entry is read after its phase.
 //! - Words that no command of this driver uses are zero in all entries, and are not written again.
 
 use qpair_nvme_wire::{COMPLETION_BYTES, Command, PAGE_BYTES, SUBMISSION_BYTES, Status};
@@ -13,7 +13,7 @@ use qpair_pci::QueueMemory;
 
 use crate::registers::DoorbellPair;
 
-/// The words of a command that differ from command to command; the others are zero.
+/// The words that differ from command to command. The others are zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {
     /// Opcode, identifier, namespace (dwords 0 and 1).
@@ -27,14 +27,14 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Returns the words of any command that uses no others.
+    /// Returns these words of a command whose other words are zero.
     pub(crate) fn of(command: &Command) -> Self {
         let words = command.words();
         Self { head: words[0], prp1: words[3], prp2: words[4], first: words[5], second: words[6] }
     }
 }
 
-/// The parts of a completion that matter here.
+/// The parts of a completion that the driver uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) result: u32,
@@ -118,7 +118,8 @@ impl Rings {
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
     }
 
-    /// Tells the controller of all pushed commands. Returns false if it does not listen.
+    /// Announces all pushed commands to the controller. Returns false if the controller does not
+    /// respond.
     #[inline]
     pub(crate) fn kick(&mut self) -> bool {
         if self.tail == self.told_tail {
@@ -132,8 +133,8 @@ impl Rings {
     pub(crate) fn take(&mut self) -> Option<Taken> {
         let at = self.completions_at + self.head as usize * COMPLETION_BYTES;
         let entry = self.memory.bytes().part(at, COMPLETION_BYTES)?;
-        // Acquire: what the controller wrote before the phase, data and the other words, is seen
-        // after it.
+        // Acquire: everything that the controller wrote before the phase, data and the other words,
+        // is visible after this load.
         let last = entry.load_u32_acquire(12);
         if last >> 16 & 1 != self.phase {
             return None;
@@ -152,7 +153,8 @@ impl Rings {
         self.memory.bytes().load_u32_acquire(at + 12) >> 16 & 1 == self.phase
     }
 
-    /// Tells the controller which completions were taken. Returns false if it does not listen.
+    /// Announces the taken completions to the controller. Returns false if the controller does not
+    /// respond.
     #[inline]
     pub(crate) fn release(&mut self) -> bool {
         if self.head == self.told_head {

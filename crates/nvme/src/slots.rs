@@ -1,13 +1,13 @@
-//! The slots of a channel: each names the request that its command belongs to.
+//! The slots of a channel. Each names the request to which its command belongs.
 //!
 //! Invariants:
 //! - A slot's number is its command's identifier. A slot has at most one command in flight. It is
 //!   `Active` from the push of that command until the command completed or the controller can no
 //!   longer access memory.
-//! - A request lies in its lead slot from `submit` until its completion is made, and is taken out
+//! - A request is in its lead slot from `submit` until its completion is made, and is taken out
 //!   once ([`Slots::end`]).
-//! - Slots below `depth` are leads. Those above are spares, for further commands of requests that
-//!   take more than one.
+//! - Slots below `depth` are leads. Slots above are spares, for further commands of requests that
+//!   need more than one.
 
 use qpair_block::{IoError, Request};
 
@@ -26,21 +26,21 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) request: Option<Request>,
-    /// When the command was pushed, in the channel's own time.
+    /// The time at which the command was pushed, as the number of the channel's period.
     pub(crate) epoch: u32,
     pub(crate) stage: Stage,
-    /// The request is this one command, and its data is not copied.
+    /// Whether the request is this one command, and its data is not copied.
     pub(crate) is_whole: bool,
-    /// Data of the request was copied through a bounce buffer.
+    /// Whether data of the request was copied through a bounce buffer.
     pub(crate) is_copied: bool,
-    /// The request has no command in flight, and waits for a bounce buffer.
+    /// Whether the request has no command in flight, and waits for a bounce buffer.
     pub(crate) is_waiting: bool,
     /// The lead slot with the request.
     pub(crate) lead: u16,
     pub(crate) bounce: u16,
     /// The number of commands of this request in flight.
     pub(crate) commands: u16,
-    /// The offset in the request of the data that the command moves, bytes.
+    /// The offset in the request of the data that the command moves, in bytes.
     pub(crate) at_bytes: u32,
     pub(crate) len_bytes: u32,
     /// The bytes of the request that have been put into commands so far.

@@ -14,8 +14,8 @@ impl State {
 
     #[inline(always)]
     pub(crate) fn get(&self) -> Word {
-        // Acquire: a thread that sees that the controller is quiet sees what it wrote before. Pairs
-        // with `set`.
+        // Acquire: a thread that sees that the controller is quiet also sees everything that the
+        // controller wrote before. Pairs with `set`.
         Word::from_bits(self.0.load(Ordering::Acquire))
     }
 

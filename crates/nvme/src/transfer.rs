@@ -1,5 +1,5 @@
-//! Turns requests into commands: the part of a request for the next command, and the address of its
-//! data.
+//! Turns requests into commands: chooses the part of a request for the next command, and finds the
+//! address of its data.
 //!
 //! The memory behind the rings holds a list of PRP entries for each slot, and bounce buffers. These
 //! are for data that the controller cannot access, or that does not lie page by page.
@@ -25,8 +25,8 @@ impl Layout {
     /// Lays out the memory behind `rings_bytes` of rings, for `slots` slots with commands of at
     /// most `piece_bytes_max` (a power of two).
     pub(crate) fn new(rings_bytes: usize, slots: u16, piece_bytes_max: u32) -> Self {
-        // One entry for each page. The first page is not in the list, but the data may reach into
-        // one more page at the end. Never more than a page of entries.
+        // One entry for each page. The first page is not in the list, but the data may extend into
+        // one more page at the end. A list never has more than a page of entries.
         let entries = (piece_bytes_max as usize).div_ceil(PAGE_BYTES);
         // At least the size of a deallocation's range. A power of two, so that no list crosses a
         // page.
@@ -143,7 +143,7 @@ mod tests {
             (&[(0x1200, 0xE00), (0x9000, 512)], 0x1200, Some(0x9000), &[0x9000]),
             (&[(0x1000, 0x1000), (0x9000, 0x2000)], 0x1000, list, &[0x9000, 0xA000]),
             (&[(0x1E00, 0x1200), (0x9000, 4)], 0x1E00, list, &[0x2000, 0x9000]),
-            // One goes on where the one before ended.
+            // The second piece begins where the first one ended.
             (&[(0x1000, 512), (0x1200, 512)], 0x1000, Some(0), &[]),
             (&[(0x1E00, 0x400), (0x2200, 0x1000)], 0x1E00, list, &[0x2000, 0x3000]),
             (&[(0x1000, 0x5000)], 0x1000, list, &[0x2000, 0x3000, 0x4000, 0x5000]),
@@ -155,11 +155,11 @@ mod tests {
         }
         for pieces in [
             &[][..],
-            // The first ends inside a page, or the second begins there.
+            // The first piece ends inside a page, or the second begins there.
             &[(0x1000, 512), (0x9000, 512)],
             &[(0x1200, 0xE00), (0x9200, 512)],
             &[(0x1000, 0x1000), (0x9000, 512), (0xB000, 512)],
-            // More than the list holds.
+            // The pieces need more entries than the list holds.
             &[(0x1000, 0x6000)],
         ] {
             assert_eq!(of(pieces), None, "{pieces:x?}");

@@ -22,15 +22,15 @@ enum EndedBy {
     Wake,
     Interrupt,
     Time,
-    /// The longest permitted sleep passed without an interrupt.
+    /// The longest permitted sleep ended without an interrupt.
     Silence,
 }
 
-/// The channel's notification of completions, and its own notification to others.
+/// The event by which the channel learns of completions, and the event by which it notifies others.
 pub(crate) struct Bell {
     mode: WaitMode,
     interrupt: Option<Interrupt>,
-    /// Signals others that there may be completions.
+    /// Notifies other threads that there may be completions.
     pub(crate) event: CompletionEvent,
     /// The time at which a device that runs on this thread has work to do.
     pub(crate) due: Option<Instant>,
@@ -39,7 +39,7 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn new(controller: &Controller, queue: u16) -> Result<Self> {
         let mode = controller.options.wait;
-        // A device that runs on this thread has nothing to interrupt.
+        // A device that runs on this thread needs no interrupts.
         let interrupts = match (mode, &controller.stepper) {
             (WaitMode::Sleep, None) => controller.function.irq_count(),
             _ => 0,
@@ -138,8 +138,8 @@ impl NvmeChannel {
         };
         let slice = now.checked_add(longest);
         let end = [end, slice, self.bell.due].into_iter().flatten().min();
-        // Ordered between the completion doorbell and the look: a controller that posts now either
-        // sees that all was taken, and signals, or its completion is seen here.
+        // Orders the completion doorbell before the check. A controller that posts now either sees
+        // that all was taken, and signals, or its completion is seen here.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if end.is_some_and(|end| end <= now) || self.rings.is_ready() {
             return self.is_woken();
@@ -170,7 +170,7 @@ impl NvmeChannel {
         let wake = self.wake.as_ref().map(|wake| on(wake.as_fd()));
         let interrupt = self.bell.interrupt.as_ref().map(|event| on(event.as_fd()));
         self.statistics.system_calls += 1;
-        // A signal to the process ends the sleep: the caller looks again.
+        // A signal to the process ends the sleep, and the caller checks again.
         let sleep = |fds: &mut [PollFd<'_>]| {
             let _ = rustix::event::poll(fds, timeout.as_ref());
         };

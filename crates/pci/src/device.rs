@@ -23,11 +23,11 @@ pub struct SharedArea {
 /// The device's answer when its thread wants to sleep ([`PciDevice::listen`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listened {
-    /// There is work to do: the thread must not sleep.
+    /// There is work, so the thread must not sleep.
     Busy,
     /// A call will announce the next work.
     Signalled,
-    /// A driver may leave work that no call announces: the thread has to poll for it.
+    /// A driver may leave work without a call, so the thread must poll for it.
     Unsignalled,
 }
 
@@ -75,8 +75,8 @@ pub trait PciDevice: Send + Sync {
         false
     }
 
-    /// Whether a write at this offset says only that there is work to do (a doorbell). Such a write
-    /// can be accepted at any time.
+    /// Whether a write at this offset only says that there is work (a doorbell). Such a write can
+    /// be accepted at any time.
     fn is_doorbell(&self, _bar: u8, _offset: u64) -> bool {
         false
     }
@@ -129,7 +129,7 @@ pub trait PciDevice: Send + Sync {
     /// Resets the function. On return it does not access memory until it is set up again.
     fn reset(&self);
 
-    /// Ends the session of a driver in another process that has gone or was sent away.
+    /// Ends the session of a driver in another process that has gone or was disconnected.
     ///
     /// On return nothing of the session is left: its memory and events are closed, the function is
     /// reset, and memory that the driver may still have mapped ([`PciDevice::shared_file`]) is no

@@ -60,7 +60,7 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     fn bar_bytes(&self, bar: u8) -> u64;
 
     /// Reads registers. `into` has 1, 2, 4 or 8 bytes, the width of the device's register, and is
-    /// read by one access where the transport can.
+    /// filled by one access if the transport supports that.
     ///
     /// # Errors
     /// See above; `Invalid` if the range lies outside the BAR.
@@ -72,7 +72,7 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// See above.
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes registers whose answer is not worth waiting for, such as doorbells.
+    /// Writes registers without waiting for the answer, for example doorbells.
     ///
     /// The call may return before the function has the value. The function receives the value
     /// before anything that is written or read later.
@@ -150,11 +150,11 @@ pub trait PciFunction: Send + Sync + fmt::Debug {
     /// Resets the function. On return it does not access memory until it is set up again.
     ///
     /// # Errors
-    /// `Unsupported` where it cannot; see above.
+    /// `Unsupported` if the function cannot be reset; see above.
     fn reset(&self) -> Result<()>;
 
-    /// Returns the device's own work, if it has no processor of its own: a thread that waits for
-    /// the device steps it.
+    /// Returns the device's own work, if it has no processor of its own: threads that wait for the
+    /// device must step it.
     fn stepper(&self) -> Option<Arc<dyn Step>> {
         None
     }

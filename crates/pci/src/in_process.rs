@@ -30,14 +30,14 @@ pub struct InProcess<D> {
 
 struct Opened {
     next_iova: u64,
-    /// By the arena's number: address for the device, and bytes.
+    /// By the arena's number: address for the device, and length in bytes.
     arenas: HashMap<u32, (u64, u64)>,
-    /// By the address of the mapping: address for the device, and bytes.
+    /// By the address of the mapping: address for the device, and length in bytes.
     regions: HashMap<usize, (u64, u64)>,
 }
 
 impl Opened {
-    /// Reserves `len` bytes of addresses behind those that are in use.
+    /// Reserves `len` bytes of addresses after those that are in use.
     fn take(&mut self, len: u64) -> u64 {
         let iova = self.next_iova;
         self.next_iova = (iova + len).next_multiple_of(IOVA_GAP) + IOVA_GAP;
@@ -46,7 +46,7 @@ impl Opened {
 }
 
 impl<D: PciDevice + 'static> InProcess<D> {
-    /// Makes a function called `name` of `device`.
+    /// Makes a function with this name from `device`.
     pub fn new(name: impl Into<String>, device: Arc<D>) -> Self {
         let opened =
             Opened { next_iova: IOVA_START, arenas: HashMap::new(), regions: HashMap::new() };
@@ -125,9 +125,9 @@ impl<D: PciDevice + 'static> PciFunction for InProcess<D> {
         }
         let len = arena.mapped_bytes() as u64;
         let iova = opened.take(len);
-        // SAFETY: the device is a model of hardware: it writes where commands say. The drivers
-        // above this crate name in commands only buffers that they hold until the answer, and their
-        // own queues (qpair-memory, point 6).
+        // SAFETY: the device is a model of hardware: it writes where commands say. In their
+        // commands, the drivers above this crate name only buffers that they hold until the answer,
+        // and their own queues (qpair-memory, point 6).
         let memory = unsafe { DmaMemory::of_arena(arena.clone()) };
         self.device.map_dma(iova, memory)?;
         opened.arenas.insert(arena.id(), (iova, len));

@@ -9,7 +9,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::function::PciFunction;
 
-/// A vector of a function that signals an event of this program, until somebody else takes the
+/// A vector of a function that signals an event of this program, until another owner takes the
 /// vector.
 #[derive(Debug)]
 pub struct Interrupt {
@@ -36,7 +36,7 @@ impl Interrupt {
 
     /// Clears the signal, if there is one.
     ///
-    /// The server of the device has the event as well: it may have read the signal first, and may
+    /// The server of the device has the event as well. It may have read the signal first, and may
     /// have made the event a blocking one.
     pub fn clear(&self) {
         let mut count = [0; 8];

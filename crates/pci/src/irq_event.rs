@@ -4,7 +4,7 @@
 //! blocks, unless its open file is marked O_NONBLOCK. The owner shares that open file, and can fill
 //! it or change the mark at any moment.
 //!
-//! Only the kernel's own signal never blocks, whatever the owner does. So a signal is an
+//! Only the kernel's own signal never blocks, whatever the owner does. A signal is therefore an
 //! asynchronous read of zero bytes that signals the event when it ends (IOCB_FLAG_RESFD). The
 //! system call that submits the read returns after the read has ended.
 
@@ -72,8 +72,8 @@ impl IrqEvent {
         delivered
     }
 
-    /// Whether the event can count one more. Advisory: a signal does not block if this has changed
-    /// meanwhile.
+    /// Whether the event can count one more signal. Advisory: a signal does not block even if this
+    /// has changed meanwhile.
     fn has_room(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -109,7 +109,7 @@ struct Request {
 const OPCODE_READ: u16 = 0;
 const FLAG_EVENT: u32 = 1;
 
-/// The result of a request, as the kernel's ABI has it.
+/// The result of a request, in the kernel's ABI.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct End {
@@ -118,7 +118,7 @@ struct End {
 
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<End>() == 32);
 
-/// A context of asynchronous I/O. All events of the process share one, since destroying a context
+/// A context of asynchronous I/O. All events of the process share one, because destroying a context
 /// takes milliseconds.
 struct Signaller {
     context: c_ulong,
@@ -163,8 +163,7 @@ impl Signaller {
         for _ in 0..TRIES {
             let list = [&raw mut request];
             // SAFETY: the kernel reads one pointer, reads that request and writes its key, all
-            // within the call; the read that it asks for has no bytes, so that the address in it is
-            // not used.
+            // within the call. The requested read has no bytes, so its address is not used.
             let submitted = checked(unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context, 1 as c_long, list.as_ptr())
             });
@@ -180,8 +179,8 @@ impl Signaller {
 
     fn collect(&self) {
         let mut ends = [End::default(); REQUESTS];
-        // SAFETY: the kernel writes up to as many ends as there is room for, and waits for none; no
-        // time-out is passed.
+        // SAFETY: the kernel writes at most as many results as there is room for, and does not
+        // wait. No time-out is passed.
         let _ = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -197,7 +196,7 @@ impl Signaller {
 
 impl Drop for Signaller {
     fn drop(&mut self) {
-        // SAFETY: this value's context, which no other code uses.
+        // SAFETY: this context belongs to this value, and no other code uses it.
         let _ = unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -232,7 +231,7 @@ mod tests {
         u64::from_ne_bytes(bytes)
     }
 
-    /// Fails if `work` does not end: without the time limit, the test would hang.
+    /// Fails if `work` does not end. Without the time limit, the test would hang.
     fn ends(work: impl FnOnce() + Send + 'static) {
         let (done, wait) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn other_descriptors_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        // A name that looks like one.
+        // A file name that looks like an eventfd.
         let path = folder.path().join("anon_inode:[eventfd]");
         std::fs::write(&path, "").unwrap();
         let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -18,25 +18,25 @@
 //! makes the system calls of VFIO. `irq_event.rs` makes the system calls of asynchronous I/O, with
 //! requests and buffers that outlive the call.
 //!
-//! 1. *System calls.* A structure goes to the kernel as a vector of bytes whose first word is the
-//!    vector's own length. The calls that are made with it read and write no more than that, and,
-//!    with the flags in use, hold no addresses. The two calls that do hold an address are separate
-//!    functions, which make the address from what they borrow.
-//! 2. *Memory that a device can access.* The IOMMU lets it access only the pages of the arenas and
-//!    regions that are open to it: without an IOMMU, [`vfio::open`] refuses. The kernel keeps those
-//!    pages for as long as they are open, whatever becomes of the mapping. So a device that keeps
-//!    running after its driver has gone writes only to memory that no other owner has been given.
-//!    In addition, the function holds each arena and region until it is closed to the device. When
-//!    the function is dropped, it first takes bus mastering from the device.
+//! 1. *System calls.* A structure is passed to the kernel as a vector of bytes whose first word is
+//!    the vector's own length. The calls that take it read and write no more than that and, with
+//!    the flags in use, it holds no addresses. The two calls that do take an address are separate
+//!    functions, which make the address from their borrowed arguments.
+//! 2. *Memory that a device can access.* The IOMMU lets the device access only the pages of the
+//!    arenas and regions that are open to it; without an IOMMU, [`vfio::open`] refuses. The kernel
+//!    keeps those pages for as long as they are open, whatever happens to the mapping. A device
+//!    that keeps running after its driver has gone therefore writes only to memory that has no
+//!    other owner. In addition, the function holds each arena and region until it is closed to the
+//!    device. When the function is dropped, it first takes bus mastering from the device.
 //! 3. *Addresses in an arena.* As with a kernel interface that takes addresses, the driver's
 //!    commands name only buffers that the driver holds until the answer, and its own queues
 //!    (qpair-memory, point 6).
 //! 4. *Registers* are mapped as `qpair_memory::Mapping`, to which no reference is ever formed. The
 //!    pages of the MSI-X table are not mapped, because the table holds addresses that the device
-//!    writes to. (The IOMMU checks interrupts too; without that, the kernel refuses to set it up.)
-//!    Memory access stays on for as long as a function is open, so accessing registers causes no
-//!    fault. The registers of a function that was pulled out read as ones, or are replaced
-//!    (qpair-memory, point 8).
+//!    writes to. (The IOMMU checks interrupts too; without that, the kernel refuses to set up the
+//!    device.) Memory access stays on for as long as a function is open, so accessing registers
+//!    causes no fault. The registers of a function that was pulled out read as ones, or are
+//!    replaced (qpair-memory, point 8).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 

@@ -15,12 +15,12 @@ pub enum Phase {
     Gone,
 }
 
-/// A life of the controller, and its phase. Each reset begins a new life.
+/// The number of a controller's life, and its phase. Each reset begins a new life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifeWord(u64);
 
 impl LifeWord {
-    /// A word that belongs to no controller: no life reaches this number.
+    /// A word that belongs to no controller, because no life reaches this number.
     pub const NEVER: Self = Self(u64::MAX);
 
     #[must_use]

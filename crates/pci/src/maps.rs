@@ -30,7 +30,7 @@ struct Opened {
     arenas: Users<u32, Arena>,
     /// By the address of the mapping.
     regions: Users<usize, Mapping>,
-    /// Set once everything was closed: nothing can be opened any more.
+    /// Whether everything was closed, so that nothing can be opened any more.
     is_cut_off: bool,
 }
 
@@ -104,8 +104,8 @@ impl Maps {
         }
     }
 
-    /// Whether the device can access an arena at all. An arena of segment lists it cannot: drivers
-    /// copy its data.
+    /// Whether the device can access an arena. It cannot access an arena of segment lists, whose
+    /// data drivers copy.
     #[must_use]
     pub fn takes(&self, arena: &Arena) -> bool {
         let is_block = arena.segments_max().is_none();
@@ -127,7 +127,7 @@ impl Maps {
     /// Opens an arena for one more user. Returns the address of its first byte for the device.
     ///
     /// # Errors
-    /// `Gone` once all was closed ([`Maps::cut_off`]); the errors of [`PciFunction::map_dma`].
+    /// `Gone` after [`Maps::cut_off`]; the errors of [`PciFunction::map_dma`].
     pub fn open(&self, arena: &Arc<Arena>) -> Result<u64> {
         let mut opened = self.opened()?;
         if let Some(iova) = opened.arenas.join(arena.id()) {
@@ -136,7 +136,7 @@ impl Maps {
         let iova = self.function.map_dma(arena)?;
         let end = iova.checked_add(arena.mapped_bytes() as u64);
         if !iova.is_multiple_of(PAGE_BYTES as u64) || end.is_none() {
-            // No caller could use an error of the transport.
+            // The caller gets the first error; an error of this call would not help it.
             let _ = self.function.unmap_dma(arena);
             let name = self.function.name();
             let context =
@@ -160,8 +160,8 @@ impl Maps {
     /// Opens a region of another process's memory for one more user. Returns the address of its
     /// first byte for the device.
     ///
-    /// `None` if the transport cannot, if this process may not lock so much memory, or if it may
-    /// not write there. Drivers then copy the data.
+    /// `None` if the transport does not support this, or if this process may not lock so much
+    /// memory or may not write to it. Drivers then copy the data.
     ///
     /// # Errors
     /// As [`Maps::open`].
@@ -193,7 +193,7 @@ impl Maps {
         }
     }
 
-    /// Closes everything. Returns false if the device may still access some of it.
+    /// Closes all memory. Returns false if the device may still access some of it.
     pub fn cut_off(&self) -> bool {
         let mut opened = self.opened.lock();
         opened.is_cut_off = true;
@@ -222,7 +222,7 @@ pub struct OpenArenas {
 }
 
 impl OpenArenas {
-    /// Opens those of `arenas` that the device can access at all.
+    /// Opens those of `arenas` that the device can access.
     ///
     /// # Errors
     /// The errors of [`Maps::open`]; in that case no arena is left open.
@@ -280,7 +280,7 @@ struct Place {
 }
 
 impl OpenRegions {
-    /// Opens the regions of `arenas` that the device can access at all.
+    /// Opens those regions of `arenas` that the device can access.
     ///
     /// # Errors
     /// The errors of [`Maps::open_region`]; in that case no region is left open.

@@ -19,7 +19,7 @@ pub struct QueueMemory {
 }
 
 impl QueueMemory {
-    /// Takes a block of at least `len` bytes.
+    /// Allocates a block of at least `len` bytes.
     ///
     /// # Errors
     /// `Limit` if memory is short; the errors of [`Maps::open`].
@@ -57,7 +57,7 @@ pub struct SharedQueueMemory {
 }
 
 impl SharedQueueMemory {
-    /// Takes a block of at least `len` bytes.
+    /// Allocates a block of at least `len` bytes.
     ///
     /// # Errors
     /// As [`QueueMemory::new`].
@@ -85,8 +85,8 @@ impl Drop for SharedQueueMemory {
     }
 }
 
-/// Takes a block of at least `len` bytes and opens its arena to the device. Returns the block and
-/// its address for the device.
+/// Allocates a block of at least `len` bytes and opens its arena to the device. Returns the block
+/// and its address for the device.
 fn take(maps: &Arc<Maps>, len: usize) -> Result<(Buffer, u64)> {
     let context = || format!("allocating {len} bytes of memory for queues");
     let arena = Arena::new(len.next_power_of_two().max(4096), 1, maps.arena_options())

@@ -13,7 +13,7 @@ const GRACE: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting<'a> {
     pub name: &'a str,
-    /// The event that is awaited, as an infinitive: `to become ready`.
+    /// The expected event, as an infinitive: `to become ready`.
     pub to: &'a str,
     pub waited: Duration,
     pub at_most: Duration,
@@ -21,8 +21,8 @@ pub struct Waiting<'a> {
 
 type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 
-/// The function that drivers ask, now and then, whether to keep waiting for a device. By default
-/// there is none: drivers wait until their time-outs.
+/// The function that drivers ask, from time to time, whether to keep waiting for a device. By
+/// default there is none: drivers wait until their time-outs.
 ///
 /// If the function answers `Break`, the wait ends with an error `Interrupted`, and the device is
 /// not used any more.
@@ -30,8 +30,8 @@ type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 pub struct TimeoutPolicy(Option<Arc<Asked>>);
 
 impl TimeoutPolicy {
-    /// Makes a policy that asks `asked`, up to thousands of times a second, on the thread that
-    /// waits. `asked` must not block.
+    /// Makes a policy that calls `asked` on the waiting thread, up to thousands of times per
+    /// second. `asked` must not block.
     pub fn new(asked: impl Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(asked)))
     }

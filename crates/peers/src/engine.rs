@@ -36,9 +36,9 @@ pub struct Start {
 /// A range of records to visit, and the direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The least key. Empty: from the table's beginning.
+    /// The smallest key. Empty: from the table's beginning.
     pub from: &'a [u8],
-    /// The first key beyond. Empty: to the table's end.
+    /// The first key after the range. Empty: to the table's end.
     pub to: &'a [u8],
     /// Whether the visit goes backward, from the greatest key to the least.
     pub backward: bool,

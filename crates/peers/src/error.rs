@@ -1,13 +1,13 @@
-//! Why a peer did not do what it was asked.
+//! Errors of a peer.
 
 use std::fmt;
 
 /// An error of a peer. A transaction that met one is over and rolled back.
 #[derive(Debug)]
 pub enum Error {
-    /// Lost to another transaction; the same transaction, begun anew, may succeed.
+    /// The transaction lost a conflict; the same transaction may succeed if it is run again.
     Conflict(String),
-    /// Anything else, in the peer's words.
+    /// Any other error, in the peer's words.
     Failed(String),
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn c_string(bytes: &[u8]) -> Result<std::ffi::CString> {
     std::ffi::CString::new(bytes).map_err(|error| failed("a name with a zero byte in it", error))
 }
 
-/// An operation came when no transaction was open.
+/// Returns the error for an operation without an open transaction.
 pub(crate) fn not_open() -> Error {
     Error::Failed("no transaction is open".to_owned())
 }

@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bytes that the files of a folder take on the device; what cannot be looked at counts nothing.
+/// Returns the number of bytes that the files of a folder occupy on the device. Files that cannot
+/// be examined are not counted.
 #[must_use]
 pub fn allocated_bytes(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };

@@ -23,7 +23,7 @@ pub struct Peer<E: Engine> {
 
 pub struct PeerSession<S: Session> {
     session: S,
-    /// Transactions lost to others in a row.
+    /// The number of consecutive transactions that lost a conflict.
     lost: u32,
 }
 
@@ -95,7 +95,7 @@ impl<E: Engine> System for Peer<E> {
 }
 
 impl<S: Session> PeerSession<S> {
-    /// Counts what was lost to others.
+    /// Counts lost conflicts.
     fn judge<T>(&mut self, outcome: Result<T, Error>) -> qpair::Result<T> {
         if let Err(Error::Conflict(_)) = outcome {
             self.lost += 1;

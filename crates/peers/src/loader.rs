@@ -3,7 +3,7 @@
 use qpair::Result;
 use qpair_bench::kv::{Begin, Durability, KvLoader, KvSession, TableId};
 
-/// Records of one transaction of a load.
+/// The number of records of one transaction of a load.
 const BATCH: usize = 1000;
 
 /// Fills a table by transactions of 1000 inserts that do not wait to be durable.
@@ -46,7 +46,7 @@ impl<S: KvSession> KvLoader for TransactionLoader<'_, S> {
     }
 
     async fn abandon(self) {
-        // Whatever comes of it, the load is over.
+        // Whatever the result, the load is over.
         let _ = self.session.rollback().await;
     }
 }

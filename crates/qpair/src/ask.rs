@@ -1,4 +1,5 @@
-//! Backups of an open store that other processes ask for: `qpair backup` of a store that is in use.
+//! Backups of an open store at the request of other processes: `qpair backup` of a store that is in
+//! use.
 //!
 //! Only the owner of the process and root can connect. A backup is made with the rights of the
 //! process that has the store open. One backup runs at a time, and it is stopped if the client that
@@ -27,11 +28,12 @@ use qpair_engine::{BackupReport, Error, ErrorKind, Result, WeakStore};
 
 use crate::options::Options;
 
-/// Bytes of a line at most.
+/// The maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// How long the asker may take to ask.
+/// The time that a client may take to send its request.
 const ASKER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often progress is told; and how often an asker that is told nothing asks whether to go on.
+/// The interval at which progress is reported. A client that receives no report also calls its
+/// callback at this interval.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Returns the path of the socket that takes requests for backups of the store published at
@@ -42,7 +44,7 @@ pub(crate) fn ask_path(published: &Path) -> PathBuf {
     name.into()
 }
 
-/// Kinds of errors that askers tell apart, by name.
+/// The kinds of errors that clients distinguish, by name.
 const KINDS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Exists, "exists"),
     (ErrorKind::Busy, "busy"),
@@ -54,7 +56,7 @@ const KINDS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Interrupted, "interrupted"),
 ];
 
-/// The store's side: it answers requests.
+/// The store's side: answers requests.
 pub(crate) struct Answers {
     store: WeakStore,
     busy: Arc<AtomicBool>,
@@ -65,10 +67,11 @@ impl Answers {
         Self { store, busy: Arc::default() }
     }
 
-    /// Answers on a thread of its own.
+    /// Answers a client on a separate thread.
     pub(crate) fn begin(&self, stream: UnixStream) {
         let (store, busy) = (self.store.clone(), self.busy.clone());
-        // Without a thread there is no answer, and the asker is told that the store went away.
+        // Without a thread the connection is closed, and the client reports that the store has
+        // gone.
         let _ = std::thread::Builder::new().name("qpair-backup".to_owned()).spawn(move || {
             let told = read_request(&stream).and_then(|(target, force)| {
                 if busy.swap(true, Ordering::AcqRel) {
@@ -127,7 +130,7 @@ fn back_up(
     })
 }
 
-/// The target, and whether what is on it may be lost.
+/// Parses the target, and whether its content may be overwritten.
 fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
     let wrong = || Error::new(ErrorKind::Invalid, "the request cannot be decoded");
     let words = line.strip_suffix('\n').and_then(|line| line.strip_prefix("backup "));
@@ -145,7 +148,7 @@ fn parse_request(line: &str) -> Result<(PathBuf, bool)> {
     }
 }
 
-/// Whether a device is made of files, block devices, and stripes of these alone: what another
+/// Whether a device consists only of files, block devices and stripes of these, which another
 /// process can open as well.
 fn is_of_files(spec: &DeviceSpec) -> bool {
     match spec {
@@ -155,7 +158,7 @@ fn is_of_files(spec: &DeviceSpec) -> bool {
     }
 }
 
-/// The same device, named so that it is found from every folder.
+/// Returns the same device with absolute paths.
 fn absolute(spec: DeviceSpec) -> io::Result<DeviceSpec> {
     Ok(match spec {
         DeviceSpec::File(path) => DeviceSpec::File(std::path::absolute(path)?),
@@ -205,7 +208,7 @@ pub fn ask_for_backup(
     stream.set_read_timeout(Some(TELL_EVERY)).map_err(asking)?;
     let mut lines = BufReader::new(stream);
     let (mut line, mut known) = (String::new(), (0, 0));
-    // The task that makes the backup finds out that the client has gone.
+    // The task that makes the backup notices that the client has gone.
     let broken_off = || Error::new(ErrorKind::Interrupted, "the backup was interrupted");
     loop {
         line.clear();
@@ -273,7 +276,7 @@ mod tests {
             stream.write_all(b"progress 1").unwrap();
             silent();
             stream.write_all(b"0 20\nfailed busy no\n").unwrap();
-            // A client that gets no answer gives up when it is asked whether to go on.
+            // A client without an answer stops when its callback says so.
             let (stream, _) = listener.accept().unwrap();
             let _ = stream.take(LINE_BYTES_MAX).read_to_end(&mut Vec::new());
         });

@@ -1,6 +1,6 @@
 //! Copies an open store into a new one, table by table. The new store may have another page size.
 //!
-//! - The new store is of use only once all of it is there: until it is closed its superblock says
+//! - The new store can be used only once it is complete: until it is closed, its superblock says
 //!   that it is unfinished.
 //! - Each table is read in the order of its keys, and loaded sorted: pages are written once, full.
 
@@ -12,7 +12,7 @@ use qpair_engine::{Error, ErrorKind, Result, Store, key_len_max};
 use crate::members::Members;
 use crate::options::Options;
 
-/// Records between two reports of progress.
+/// The number of records between two reports of progress.
 const TELL_EVERY: u64 = 1024;
 
 /// The result of copying a store.
@@ -32,10 +32,10 @@ pub struct CopyReport {
 impl Options {
     /// Copies all tables of an open store, in their present state, into a new store on these
     /// members. The new store may have another page size ([`Options::page_size`]) and other
-    /// members. `progress` is called with the number of records copied and an estimate of all, and
-    /// may stop the copy. Each table is copied as of one moment; all tables are of the same moment
-    /// only if nobody writes meanwhile. The members must not exist yet, except for blank block
-    /// devices.
+    /// members. `progress` is called with the number of records copied and an estimate of the
+    /// total, and may stop the copy. Each table is copied as of one moment. All tables are of the
+    /// same moment only if no writer is active meanwhile. The members must not exist yet, except
+    /// for blank block devices.
     ///
     /// # Errors
     /// `Exists` if a member is an existing file or is not blank; `KeyTooLong` if a key does not fit
@@ -48,7 +48,7 @@ impl Options {
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<CopyReport> {
         let mut options = self.format(true);
-        // Durable once it is closed, and not to be used before.
+        // The store becomes durable when it is closed, and is not used before.
         options.store.log = false;
         options.store.whole_when_closed = true;
         let members = Members::of(&options)?;
@@ -64,7 +64,7 @@ impl Options {
         let copied = make(options, store, progress);
         if copied.is_err() {
             for path in new_files {
-                // The error on its way up is the one to tell.
+                // Report the earlier error, not this one.
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -86,14 +86,15 @@ fn make(
             Ok(CopyReport { tables, records, page_size, id })
         }
         Err(error) => {
-            // A close must not mark the new store as whole: it has only a part of the records.
+            // A close must not mark the new store as complete, because it has only a part of the
+            // records.
             target.fail(error.clone());
             Err(error)
         }
     }
 }
 
-/// Tables and records that were copied.
+/// Copies all tables. Returns the number of tables and records.
 fn fill(
     target: &Store,
     store: &Store,
@@ -114,7 +115,7 @@ fn fill(
     };
     let mut tables = 0;
     for name in &names {
-        // One that was dropped meanwhile has nothing to copy.
+        // A table that was dropped meanwhile is skipped.
         let Some(table) = store.existing_table(name)? else { continue };
         let records = table.range(..)?.map(|record| {
             if done.get().is_multiple_of(TELL_EVERY) {
@@ -133,7 +134,7 @@ fn fill(
     Ok((tables, done.get()))
 }
 
-/// A key that fits the pages of one store need not fit those of another.
+/// Adds the table to the error for a key that does not fit the pages of the new store.
 fn told_of_keys(error: Error, table: &str, target: &Store) -> Error {
     if error.kind() != ErrorKind::KeyTooLong {
         return error;

@@ -1,6 +1,6 @@
 //! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:` and `vhost-user:`. The feature
-//! `drivers` brings the crates that drive them; a build without it refuses their names before it
-//! touches any device.
+//! `drivers` adds the crates with their drivers. A build without it refuses these names before it
+//! accesses any device.
 
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
@@ -11,10 +11,10 @@ pub(crate) use qpair_drivers::{Drivers, is_volatile};
 #[cfg(not(feature = "drivers"))]
 pub(crate) use without::{Drivers, is_volatile};
 
-/// Checks that this build can open a device, as far as drivers are concerned.
+/// Checks that this build has the drivers for a device.
 ///
 /// # Errors
-/// `Unsupported` for a device that takes a driver, in a build without drivers.
+/// `Unsupported` for a device that needs a driver, in a build without drivers.
 pub(crate) fn check_is_built(spec: &DeviceSpec) -> Result<()> {
     match find(spec) {
         Some((driver, name)) if !cfg!(feature = "drivers") => Err(refusal(driver, name)),
@@ -22,8 +22,8 @@ pub(crate) fn check_is_built(spec: &DeviceSpec) -> Result<()> {
     }
 }
 
-/// Returns the first device in a specifier that takes a driver, as the driver's name and the
-/// device's own.
+/// Returns the first device in a specifier that needs a driver: the driver's name and the device's
+/// name.
 fn find(spec: &DeviceSpec) -> Option<(&str, &str)> {
     spec.lowest().into_iter().find_map(|device| match device {
         DeviceSpec::Driven { driver, name } => Some((*driver, name.as_str())),
@@ -59,13 +59,13 @@ mod without {
             Self
         }
 
-        /// Returns `files`: an opener of files alone.
+        /// Returns `files`, an opener of files only.
         pub(crate) fn opening<F>(&self, files: F) -> F {
             files
         }
     }
 
-    /// No device of a driver gets this far, so none has content that could be lost.
+    /// Always false: without drivers, no device with a driver can be open.
     pub(crate) fn is_volatile(_driver: &str, _name: &str) -> bool {
         true
     }

@@ -22,7 +22,7 @@ impl Interfaces {
         Self { asked, current: asked, in_use: RefCell::default(), passed_over: RefCell::default() }
     }
 
-    /// Notes what a file was opened on.
+    /// Notes the interface on which a file was opened.
     pub(crate) fn note(&self, choice: &Choice) {
         for (interface, reason) in &choice.reasons {
             self.pass_over(*interface, reason.to_string());
@@ -41,8 +41,8 @@ impl Interfaces {
         }
     }
 
-    /// After a failed attempt: goes on to the next interface, if the choice is ours and the failure
-    /// may be the interface's; `false` if not.
+    /// Handles a failed attempt: selects the next interface, if the user did not choose one and the
+    /// interface may be the cause. Returns `false` otherwise.
     pub(crate) fn next(&mut self, error: &Error) -> bool {
         let may_be_its =
             matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Limit | ErrorKind::Denied);
@@ -50,7 +50,8 @@ impl Interfaces {
             Interface::Auto => self.in_use.take(),
             named => Some(named),
         };
-        // Nothing comes after an interface that is the only one for its device (NVMe passthrough).
+        // There is no alternative to an interface that is the only one for its device (NVMe
+        // passthrough).
         let failed = failed.filter(|failed| Interface::CONCRETE.contains(failed));
         let ours = self.asked.interface == Interface::Auto;
         let (true, Some(failed)) = (may_be_its && ours, failed) else {
@@ -60,8 +61,8 @@ impl Interfaces {
             && self.current.registered_buffers
             && error.kind() == ErrorKind::Limit
         {
-            // Most users may lock only a little memory: rings that do not register it are still the
-            // best there is.
+            // Most users may lock only little memory. Rings without registered memory are still the
+            // best choice then.
             self.current = Mode { interface: failed, registered_buffers: false, ..self.asked };
             return true;
         }

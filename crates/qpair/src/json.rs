@@ -1,11 +1,11 @@
-//! The line of JSON that a published store tells.
+//! The line of JSON that a published store sends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use qpair_engine::{Metrics, SampleValue, TransactionInfo, TransactionState};
 
-/// One line, with its end.
+/// Returns one line, with its end.
 pub(crate) fn snapshot(
     store: &str,
     uptime_s: f64,

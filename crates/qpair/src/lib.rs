@@ -72,9 +72,9 @@
 //!
 //! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`),
 //!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
-//!   (`vhost-user:`), controllers of other processes by vfio-user, and drives made of software
+//!   (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives
 //!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
-//! - `metrics`: `metrics::record_metrics` passes what a store counts on to the recorder of the
+//! - `metrics`: `metrics::record_metrics` passes the metrics of a store to the recorder of the
 //!   `metrics` crate.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -146,7 +146,7 @@ pub mod report {
     };
 }
 
-/// Inspection of stores that are not open: their logs, and what can be repaired.
+/// Inspection of stores that are not open: dumping their logs, and repairing them.
 pub mod inspect {
     pub use crate::tools::holds_store;
     pub use qpair_inspect::{
@@ -169,15 +169,15 @@ pub mod published {
 
 /// The parts of the lower layers that the project's own tools use. They may change in any release.
 ///
-/// [`block`](unstable::block) is the layer of devices. A program needs it only to bring devices of
-/// its own; it then opens the store with the engine's [`StoreOptions`](unstable::StoreOptions).
+/// [`block`](unstable::block) is the device layer. A program needs it only to supply its own
+/// devices, and then opens the store with the engine's [`StoreOptions`](unstable::StoreOptions).
 pub mod unstable {
     pub use qpair_block as block;
     pub use qpair_engine::{LogPlace, StoreOptions, WorkerCycles};
     pub use qpair_kernel::probe;
 }
 
-/// The README's example compiles.
+/// Compiles the example of the README.
 #[doc = include_str!("../../../README.md")]
 #[cfg(doctest)]
 struct ReadmeDoctests;

@@ -1,4 +1,4 @@
-//! The members of a store by name, and which of their files are there.
+//! The members of a store by name, and which of their files exist.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use qpair_engine::{Error, ErrorKind, Result};
 use crate::driven::{check_is_built, is_volatile};
 use crate::options::{LogSpec, Options};
 
-/// Room for superblocks and the first pages in a new file, bytes.
+/// The size of a new file in bytes, with room for superblocks and the first pages.
 const NEW_FILE_BYTES: u64 = 2 << 20;
 
-/// Members, with a whole-store stripe taken apart.
+/// The members of a store. A stripe over the whole store is split into its members.
 pub(crate) struct Members {
     pub(crate) specs: Vec<DeviceSpec>,
-    /// Unit of the stripe that was taken apart, bytes.
+    /// The unit of the stripe that was split, in bytes.
     pub(crate) unit_bytes: Option<u64>,
     pub(crate) log: LogPlaceSpec,
 }
@@ -56,20 +56,20 @@ impl Members {
         }
     }
 
-    /// Files of the members that are not there.
+    /// Returns the files of members that do not exist.
     pub(crate) fn missing(&self) -> Vec<PathBuf> {
         let is_missing = |path: &&Path| matches!(path.try_exists(), Ok(false));
         self.paths().into_iter().filter(is_missing).map(Path::to_owned).collect()
     }
 
-    /// The file of a log device that is not there.
+    /// Returns the file of a log device, if it does not exist.
     pub(crate) fn missing_log(&self) -> Option<PathBuf> {
         let is_missing = |path: &&Path| matches!(path.try_exists(), Ok(false));
         self.log_paths().into_iter().find(is_missing).map(Path::to_owned)
     }
 
-    /// Whether nothing of the store is there yet, given which of its files are not: then nothing
-    /// can be lost by making it.
+    /// Whether no part of the store exists yet, given the `missing` files. Then creating the store
+    /// cannot destroy anything.
     pub(crate) fn is_new(&self, missing: &[PathBuf]) -> bool {
         missing.len() == self.paths().len() && !self.specs.iter().any(has_lasting_drive)
     }
@@ -82,7 +82,7 @@ impl Members {
         self.specs.iter().chain(log).try_for_each(check_is_built)
     }
 
-    /// The same file twice would lock itself out, with an error that tells little.
+    /// Refuses the same file twice, which would fail on its own lock with an unclear error.
     fn check_distinct(&self) -> Result<()> {
         let mut paths = self.paths();
         paths.sort_unstable();
@@ -106,14 +106,14 @@ impl Members {
         }
     }
 
-    /// Size of a new file: each member of a stripe inside holds at least one unit.
+    /// Returns the size of a new file. Each member of an inner stripe must hold at least one unit.
     pub(crate) fn new_file_bytes(&self, stripe_unit_bytes: u64) -> u64 {
         let units = self.specs.iter().map(unit_bytes_max).max().unwrap_or(0);
         units.max(stripe_unit_bytes).saturating_add(NEW_FILE_BYTES)
     }
 }
 
-/// Whether a drive in it, one that is no file, outlives this process.
+/// Whether the specifier has a drive, not a file, whose data survives this process.
 fn has_lasting_drive(spec: &DeviceSpec) -> bool {
     spec.lowest().into_iter().any(|device| match device {
         DeviceSpec::Driven { driver, name } => !is_volatile(driver, name),
@@ -134,7 +134,7 @@ fn unit_bytes_max(spec: &DeviceSpec) -> u64 {
     }
 }
 
-/// Files made for a store: removed again unless the store came to be.
+/// The files created for a store. They are removed again unless the store is complete.
 #[derive(Default)]
 pub(crate) struct NewFiles(Vec<PathBuf>);
 
@@ -155,7 +155,7 @@ impl NewFiles {
 impl Drop for NewFiles {
     fn drop(&mut self) {
         for path in &self.0 {
-            // Nothing better can be done about it; the error on its way up is the one to tell.
+            // Ignore an error: the earlier error is the one to report.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,10 +1,10 @@
-//! Opening: names to devices, devices to a store.
+//! Opening: from names to devices, and from devices to a store.
 //!
 //! Invariants:
-//! - a file is formatted only if it was made here, if the making of a store has left it, or if
-//!   formatting was asked for;
-//! - a file made here is gone again if the store did not come to be;
-//! - the interface and mode asked for by name are those that run.
+//! - a file is formatted only if it was created here, if an unfinished creation of a store has left
+//!   it, or if formatting was requested;
+//! - a file created here is removed again if the store cannot be created;
+//! - an interface and mode that are requested by name are the ones in use.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::FileExt;
@@ -31,7 +31,7 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
     let members = Members::of(options)?;
     let was_missing = !members.missing().is_empty();
     let made_meanwhile = |error: &Error| {
-        // Another process had made the file already, or had not made it a store yet.
+        // Another process has created the file meanwhile, or has not made it a store yet.
         let is_others = matches!(error.kind(), ErrorKind::Exists | ErrorKind::NotAStore);
         is_others && was_missing && !options.store.format
     };
@@ -54,7 +54,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     check_missing_log(options, members)?;
     let mut store = options.store.clone();
     store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
-    // Of what is in memory alone there is nothing to be lost either.
+    // Devices that exist only in memory have no content to lose.
     store.format |= all_missing;
     let attempt = Attempt::new(options, members, store);
     let mut new_files = NewFiles::default();
@@ -79,24 +79,24 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         let make = open(store.clone());
         let mut again = Interfaces::new(options.io);
         let anew = Attempt { remade: true, ..Attempt::new(options, members, store) };
-        // If it is anything else, the first error is the one to tell.
+        // If this fails too, report the first error.
         if let Ok(opened) = anew.run(&mut again, &mut new_files, &make) {
             (outcome, interfaces, made) = (Ok(opened), again, true);
         }
     }
     let (opened, not_writable) = match outcome {
-        // Not where the store was to be made: that cannot be done read-only.
+        // Do not fall back if the store should be created, which is impossible read-only.
         Err(error) if missing.is_empty() && !attempt.store.format && is_not_writable(&error) => {
             let store = StoreOptions { read_only: true, ..attempt.store.clone() };
             let make = open(store.clone());
             let attempt = Attempt { store, ..attempt };
-            // If that fails too, the first error says more.
+            // If this fails too, the first error says more.
             interfaces = Interfaces::new(options.io);
             let second = attempt.run(&mut interfaces, &mut new_files, &make);
             (
                 second.map_err(|second| match second.kind() {
                     _ if is_not_writable(&second) => error.clone(),
-                    // It would be recovered, if it could be written.
+                    // The store would be recovered if it could be written.
                     ErrorKind::Unclean if !options.store.read_only => Error::new(
                         error.kind(),
                         format!("the store was not closed, and has to be written to be recovered: {error}"),
@@ -132,9 +132,9 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     Ok((store, report))
 }
 
-/// Whether a store may be made where there is none: in files that an incomplete creation left, as
-/// far as the error tells, and in files that it did not get to make. The attempt finds out when it
-/// has locked them.
+/// Whether a store may be created although files exist: the error suggests that an incomplete
+/// creation left them, or did not get to create them. The attempt verifies this after it has locked
+/// them.
 fn may_be_made_anew(options: &Options, members: &Members, error: &Error) -> bool {
     let is_file = |path: &&Path| match path.metadata() {
         Ok(metadata) => metadata.is_file(),
@@ -151,14 +151,14 @@ fn may_be_made_anew(options: &Options, members: &Members, error: &Error) -> bool
 /// The devices of a store.
 pub(crate) struct Devices {
     pub(crate) members: Vec<Arc<dyn BlockDevice>>,
-    /// The unit of the stripe that the members were named as, bytes.
+    /// The stripe unit of the specifier that named the members, in bytes.
     pub(crate) unit_bytes: Option<u64>,
     pub(crate) log_place: LogPlace,
 }
 
-/// Opens the members of a store alone, over the first interface with which `make` works. They are
-/// there, or are to be made (`options.store.format`); files that were made here are gone again if
-/// `make` fails.
+/// Opens only the members of a store, on the first interface with which `make` works. The members
+/// must exist, or are created (`options.store.format`). Files that were created here are removed
+/// again if `make` fails.
 pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Result<T>) -> Result<T> {
     let members = Members::of(options)?;
     let missing = members.missing();
@@ -174,8 +174,7 @@ pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Resul
 }
 
 fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()> {
-    // Where a store is to be made, what is there is looked at before anything is written, unless by
-    // force.
+    // Before a store is created, check the present content of the devices, unless `force` is set.
     if !all_missing && (!options.store.format || options.force) {
         return Err(Error::with_hint(
             ErrorKind::Member,
@@ -193,7 +192,7 @@ fn check_missing(options: &Options, path: &Path, all_missing: bool) -> Result<()
     Ok(())
 }
 
-/// An opening for reading creates no log device.
+/// Refuses a missing log device when the store is opened for reading, because then none is created.
 fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     match members.missing_log() {
         Some(path) if options.store.read_only => Err(Error::with_hint(
@@ -205,12 +204,12 @@ fn check_missing_log(options: &Options, members: &Members) -> Result<()> {
     }
 }
 
-/// Memory that an open store needs beside its pages and what its transactions gather, bytes:
-/// stacks, older values, tasks.
+/// The memory in bytes that an open store needs in addition to its pages and the writes of its
+/// transactions: stacks, older values, tasks.
 const MEMORY_BESIDE_BYTES: u64 = 128 << 20;
 
-/// Refuses to work in a process that may map little more memory than it has: the first small piece
-/// that cannot be had would end it.
+/// Refuses to work if the process may map hardly more memory than it has: the first small
+/// allocation that fails would end the process.
 fn check_memory_left(needed_bytes: u64) -> Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     let pages = || -> Option<u64> {
@@ -233,7 +232,7 @@ fn check_memory_left(needed_bytes: u64) -> Result<()> {
     ))
 }
 
-/// Each once, in order.
+/// Joins the distinct words, in order.
 fn joined<'a>(words: impl Iterator<Item = &'a str>, between: &str) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for word in words {
@@ -248,20 +247,21 @@ fn is_not_writable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::ReadOnly)
 }
 
-/// How long a file that is locked is asked for again.
+/// The time for which a locked file is retried.
 ///
-/// The kernel takes a killed program's rings apart in the background, and they hold its files,
-/// locks included, a moment longer than the program lives.
+/// The kernel releases a killed program's rings in the background. They keep its files open and
+/// locked for a moment after the program's end.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The same if the program that has the lock has ended: on a machine that has much to do the moment
-/// can be seconds.
+/// The same time if the program that has the lock has ended. On a busy machine the release can take
+/// seconds.
 const LOCK_TIMEOUT_AFTER_END: Duration = Duration::from_secs(10);
 
-/// Time for the process that made the file of a new store to lock it, and make it a store.
+/// The time given to another process that has created the file of a new store, to lock it and make
+/// it a store.
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
-/// Opens a file, and gives a lock that is about to go the time to.
+/// Opens a file, and waits for a lock that is about to be released.
 fn open_with_retry(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
     let start = Instant::now();
     loop {
@@ -284,7 +284,7 @@ fn lock_timeout(path: &Path) -> Duration {
     }
 }
 
-/// There is something where a store or its log was to be made.
+/// Returns the error for a device with content where a store or its log should be created.
 fn not_blank(name: &str, at_bytes: u64) -> Error {
     Error::with_remedy(
         ErrorKind::Exists,
@@ -294,9 +294,9 @@ fn not_blank(name: &str, at_bytes: u64) -> Error {
     )
 }
 
-/// Refuses a file that begins blank and has something behind its last whole block: devices do not
-/// show that, and a file of a few bytes would look empty. The code that reads the file finds out
-/// what any other beginning means.
+/// Refuses a file that begins blank and has content after its last whole block: devices do not show
+/// that content, and a file of a few bytes would look empty. If the file does not begin blank, the
+/// code that reads it finds that out.
 fn check_tail(path: &Path, size_bytes: u64) -> Result<()> {
     let tail = || -> std::io::Result<Vec<u8>> {
         let file = std::fs::File::open(path)?;
@@ -328,19 +328,19 @@ type Opened<T> = (T, Vec<DeviceInfo>);
 /// The function that an attempt calls with the opened devices.
 type Make<'a, T> = &'a dyn Fn(Devices) -> Result<T>;
 
-/// One way of opening.
+/// One attempt to open the devices.
 struct Attempt<'a> {
     members: &'a Members,
     drivers: &'a Drivers,
     store: StoreOptions,
     new_file_bytes: u64,
-    /// The file of a log device that is to be made.
+    /// The file of a log device that must be created.
     new_log: Option<PathBuf>,
-    /// Whether the devices must still be checked for foreign content. Checking them clears this:
-    /// later attempts may find what this process itself has written.
+    /// Whether the devices must still be checked for foreign content. The check clears this,
+    /// because later attempts may find content that this process itself has written.
     must_be_blank: Cell<bool>,
-    /// The caller asked for no format: it takes what the making of a store has left, and no other
-    /// file, however blank it is.
+    /// Whether the caller did not request a format: then only files left by an unfinished creation
+    /// are accepted, and no other file, however blank.
     remade: bool,
     buffered: bool,
 }
@@ -359,7 +359,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Refuses devices whose content may be of use.
+    /// Refuses devices that have useful content.
     fn check_blank(
         &self,
         members: &[Arc<dyn BlockDevice>],
@@ -375,12 +375,14 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Refuses a member that has no superblock and that no making of a store has left. A making
-    /// leaves zeroes: of a size that files have while a store is made or, beside a device that says
-    /// that a store is being made (`is_marked`), of any size up to that of a new file.
+    /// Refuses a member that has no superblock and was not left by an unfinished creation of a
+    /// store. Such a creation leaves zeroes. They have a size that files have during creation.
+    /// Beside a device that says that a store is being created (`is_marked`), they have any size up
+    /// to that of a new file.
     fn check_left(&self, member: &dyn BlockDevice, is_marked: bool) -> Result<()> {
         if find_content(member)?.is_some() {
-            // Its superblock says that a making has left it: nothing else passes for blank.
+            // The superblock says that an unfinished creation left it: nothing else counts as
+            // blank.
             return Ok(());
         }
         let (name, size_bytes) = (&member.info().name, member.size_bytes());
@@ -400,7 +402,7 @@ impl<'a> Attempt<'a> {
         at_bytes.map_or(Ok(()), |at_bytes| Err(not_blank(name, at_bytes)))
     }
 
-    /// Opens over the first interface that works.
+    /// Opens the devices on the first interface that works.
     fn run<T>(
         &self,
         interfaces: &mut Interfaces,
@@ -445,7 +447,7 @@ impl<'a> Attempt<'a> {
             Ok(Arc::new(device))
         };
         let open = |spec: &DeviceSpec| {
-            // A store that is made may be the target of a backup, or of a repair.
+            // The new store may be the target of a backup or of a repair.
             let doing =
                 if self.store.format { "creating the new store" } else { "opening the store" };
             spec.open(&self.drivers.opening(&opener)).map_err(|error| Error::block(error, doing))

@@ -11,11 +11,11 @@ use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 use crate::driven::Drivers;
 use crate::outcome::OpenReport;
 
-/// Bytes of page memory for each worker, at least, where memory is scarce.
+/// The minimum memory for pages of each worker in bytes, if memory is scarce.
 const WORKER_BYTES_MIN: u64 = 4 << 20;
 
-/// The divisor of the unused memory: older values, and one transaction, may each use one part of so
-/// many by default.
+/// The divisor of the unused memory: by default, older values may use one such part, and one
+/// transaction another.
 const BESIDE_PARTS: u64 = 8;
 
 /// Options that open a store, or create one.
@@ -39,7 +39,7 @@ pub struct Options {
     pub(crate) unsaid: Unsaid,
 }
 
-/// The sizes that the caller did not choose. They follow from the limits of the process.
+/// The sizes that the caller did not choose. They are derived from the limits of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsaid {
     /// The upper bound of the default memory for pages, in bytes; `None` if the caller chose a
@@ -211,15 +211,14 @@ impl Options {
     }
 
     /// Sets the maximum number of page reads that a worker has in flight. With 0, the default, the
-    /// worker finds the number beyond which throughput no longer rises, by comparing short
-    /// stretches of time.
+    /// worker finds the number beyond which throughput no longer rises, by comparing short periods.
     pub fn reads(mut self, reads: u32) -> Self {
         self.store.reads = reads;
         self
     }
 
     /// Sets the number of completions that a busy worker tries to take at once, and how long it
-    /// waits for so many, in microseconds.
+    /// waits for that many, in microseconds.
     pub fn batch(mut self, completions: u32, linger_us: u32) -> Self {
         self.store.batch = completions;
         self.store.linger_us = linger_us;
@@ -307,7 +306,7 @@ impl Options {
         self
     }
 
-    /// Counts where the workers' time goes, in `StoreStatistics::cycles`. For measuring.
+    /// Measures the workers' time, in `StoreStatistics::cycles`. For measuring.
     #[doc(hidden)]
     pub fn cycles(mut self, cycles: bool) -> Self {
         self.store.cycles = cycles;
@@ -322,7 +321,7 @@ impl Options {
         self
     }
 
-    /// Sets the callback that is told the progress of a recovery.
+    /// Sets the callback that receives the progress of a recovery.
     pub fn progress(mut self, progress: RecoveryProgress) -> Self {
         self.store.progress = progress;
         self
@@ -376,7 +375,7 @@ impl Options {
     /// - `Denied` without permission.
     /// - `ReadOnly` if the log device cannot be written.
     /// - `NoSpace` if the log device is too small, or recovery finds no room.
-    /// - `Unsupported` and `Limit` if the machine does not offer what was asked.
+    /// - `Unsupported` and `Limit` if the machine does not offer a requested feature.
     /// - `Io` if a device fails.
     ///
     /// Publishing the store with [`Options::publish`] may fail too.
@@ -426,7 +425,7 @@ fn parse(member: &Path) -> Result<DeviceSpec> {
     match member.to_str() {
         Some(text) => DeviceSpec::parse(text)
             .map_err(|error| Error::block(error, "reading the name of a store's member")),
-        // No specifier has bytes outside of UTF-8.
+        // Specifiers are always UTF-8.
         None => Ok(DeviceSpec::File(member.to_owned())),
     }
 }
@@ -443,7 +442,7 @@ mod tests {
         Bounds { memory, processors: Some(64) }
     }
 
-    /// In a control group of 100 MiB a load took 256 MiB and was killed.
+    /// A regression: in a control group of 100 MiB a load used 256 MiB and was killed.
     #[test]
     fn what_nobody_said_follows_from_the_limits() {
         let (settled, warning) = Options::new("s").settled(&bounds(96 << 20));

@@ -2,8 +2,8 @@
 //! top`. A second socket beside this one takes requests for backups ([`crate::ask`]).
 //!
 //! A client that connects gets one line of JSON and nothing else. The client cannot change
-//! anything, and blocks no thread but the one that serves it. The sockets are removed when the
-//! store is closed, before the close returns; the serving thread ends soon after.
+//! anything, and blocks only the thread that serves it. The sockets are removed when the store is
+//! closed, before the close returns; the serving thread ends soon after.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,9 +18,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::ask::{Answers, ask_path};
 use crate::json::snapshot;
 
-/// How soon the thread notices that the store was closed.
+/// The interval at which the thread checks whether the store was closed.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long a reader may take to read a line.
+/// The time that a reader may take to read a line.
 const READER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the path of the socket that [`crate::Options::publish_beside`] uses for a store whose
@@ -43,8 +43,8 @@ pub fn publish_path(member: &Path) -> PathBuf {
 /// closed.
 ///
 /// # Errors
-/// `Exists` if there is something that is no socket; `Busy` if another process publishes there;
-/// what the system says.
+/// `Exists` if there is a file that is not a socket; `Busy` if another process publishes there; the
+/// system's error.
 pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
     let ask_path = ask_path(path);
     for path in [path, &ask_path] {
@@ -81,7 +81,7 @@ pub(crate) fn publish(store: &Store, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes away what a process that was killed has left.
+/// Removes the socket of a process that was killed.
 fn make_way(path: &Path) -> Result<()> {
     let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !there.file_type().is_socket() {
@@ -95,12 +95,12 @@ fn make_way(path: &Path) -> Result<()> {
         let what = format!("another store is published at {}", path.display());
         return Err(Error::with_hint(ErrorKind::Busy, what, "publish the store at another path"));
     }
-    // If that fails, so does what comes next, and says why.
+    // If that fails, so does the next step, which reports the reason.
     let _ = std::fs::remove_file(path);
     Ok(())
 }
 
-/// The path of a socket, which is taken away with this.
+/// The path of a socket, which is removed on drop.
 struct Socket(PathBuf);
 
 impl Drop for Socket {
@@ -115,7 +115,7 @@ struct Publisher {
     answers: Answers,
     name: String,
     observer: Observer,
-    /// When open transactions were seen first.
+    /// The times at which open transactions were first seen.
     seen: BTreeMap<u64, Instant>,
     begun: Instant,
 }
@@ -126,11 +126,11 @@ impl Publisher {
             let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
             let mut fds =
                 [&self.listener, &self.asked].map(|listener| PollFd::new(listener, PollFlags::IN));
-            // However the wait ended: accepting says if there is no client.
+            // Whether the wait fails or not, accepting shows if there is a client.
             let _ = poll(&mut fds, Some(&timeout));
             self.look();
             if let Ok((stream, _)) = self.listener.accept() {
-                // A reader that goes away misses only its own line.
+                // If a reader disconnects, only its own line is lost.
                 let _ = self.tell(stream);
             }
             if let Ok((stream, _)) = self.asked.accept() {
@@ -139,7 +139,7 @@ impl Publisher {
         }
     }
 
-    /// Notes since when transactions are open.
+    /// Notes the times at which new transactions are first seen.
     fn look(&mut self) {
         let Ok(open) = self.observer.transactions() else { return };
         let now = Instant::now();

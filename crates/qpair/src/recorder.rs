@@ -1,10 +1,10 @@
-//! Metrics for whatever recorder the program has installed (the `metrics` crate).
+//! Passes metrics to the recorder that the program has installed (the `metrics` crate).
 
 use qpair_engine::{Metrics, SampleValue};
 
-/// Passes what a store has counted on to the installed recorder, as `qpair_...` with the label
-/// `store`. Call it as often as the figures should be brought up to date. Of durations it passes on
-/// how many there were, and their sum and maximum.
+/// Passes the metrics of a store to the installed recorder, as `qpair_...` with the label `store`.
+/// Call it whenever the figures should be updated. For durations it passes their number, sum and
+/// maximum.
 pub fn record_metrics(store: &str, metrics: &Metrics) {
     let labels = [("store", store.to_owned())];
     for sample in metrics.samples() {

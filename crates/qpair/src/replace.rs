@@ -1,11 +1,11 @@
 //! Replaces a backup in files: the new backup is written beside the old one, and takes its name
 //! once it is complete.
 //!
-//! - The old backup is not touched before that; its files are open, so that no other process uses
+//! - The old backup is not changed before that. Its files are open, so that no other process uses
 //!   them.
 //! - A name changes in one step. The names of several files change one after the other: members of
 //!   two backups do not open together.
-//! - What a killed backup leaves beside is removed by the next one, unless it is whole.
+//! - The next backup removes the files of a killed one, unless they are complete.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,9 +24,9 @@ use crate::tools::holds_store;
 /// The suffix of the file's name until the backup in the file is complete.
 const BESIDE: &str = ".qpair-backup";
 
-/// The files of an old backup, and those that take their place.
+/// The files of an old backup, and the new files that replace them.
 pub(crate) struct Replacement {
-    /// How to make the new backup: these options with other files.
+    /// The options of the new backup: the original ones with other files.
     options: Options,
     /// Each new file, and the old one whose name it takes.
     files: Vec<(PathBuf, PathBuf)>,
@@ -43,7 +43,7 @@ impl Replacement {
         let mut files = Vec::new();
         for spec in &members.specs {
             let DeviceSpec::File(path) = spec else { return Ok(None) };
-            // A link keeps leading to the same place.
+            // A symbolic link keeps its target path.
             let Ok(old) = path.canonicalize() else { return Ok(None) };
             if !old.metadata().is_ok_and(|metadata| metadata.is_file()) {
                 return Ok(None);
@@ -78,7 +78,7 @@ impl Replacement {
             let renamed = self.files.iter().try_for_each(|(new, old)| take_place(new, old));
             renamed.inspect_err(|_| {
                 for (new, _) in &self.files {
-                    // The error on its way up is the one to tell.
+                    // Report the earlier error, not this one.
                     let _ = std::fs::remove_file(new);
                 }
             })?;
@@ -113,7 +113,7 @@ fn take_place(new: &Path, old: &Path) -> Result<()> {
         let before = old.metadata()?;
         std::fs::set_permissions(new, before.permissions())?;
         if new.metadata()?.uid() != before.uid() {
-            // Only root may. Otherwise the file is its maker's, as every new one is.
+            // Only root may do this. Otherwise the file belongs to its creator, as every new file.
             let _ = std::os::unix::fs::chown(new, Some(before.uid()), Some(before.gid()));
         }
         std::fs::rename(new, old)?;
@@ -127,14 +127,14 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{doing} {}: {error}", path.display()))
 }
 
-/// Says that the old backup is as it was.
+/// Adds to an error that the old backup is unchanged.
 fn told_of_old(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Interrupted => Error::new(
             ErrorKind::Interrupted,
             "the backup was interrupted; the old backup is as it was",
         ),
-        // There is room for one backup, and not for two.
+        // There is room for one backup, but not for two.
         ErrorKind::NoSpace => Error::with_hint(
             ErrorKind::NoSpace,
             format!("{error}; the old backup is as it was"),

@@ -1,4 +1,4 @@
-//! Backup, repair, and a look at the log, by name.
+//! Backup, repair, and inspection of the log, by name.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -95,7 +95,7 @@ impl Options {
         progress: &dyn Fn(RepairStep, u64, u64) -> ControlFlow<()>,
     ) -> Result<RepairReport> {
         let (mut target, _) = target.format(true).settled(&Bounds::read());
-        // Durable once it is closed, and not to be used before.
+        // The store becomes durable when it is closed, and is not used before.
         target.store.log = false;
         target.store.whole_when_closed = true;
         let new_files = Members::of(&target)?.missing();
@@ -111,7 +111,7 @@ impl Options {
         });
         if repaired.is_err() {
             for path in new_files {
-                // The error on its way up is the one to tell.
+                // Report the earlier error, not this one.
                 let _ = std::fs::remove_file(path);
             }
         }

@@ -1,12 +1,12 @@
-//! A store in a process that can map no more memory. It has a process of its own, whose limit it
-//! changes.
+//! A store in a process that can map no more memory. It is a separate process, because the test
+//! changes its limit.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 use qpair::Options;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A checkpoint that found no memory made the store read-only.
+/// A regression: a checkpoint that found no memory made the store read-only.
 #[test]
 fn a_checkpoint_needs_no_memory_that_was_not_mapped_before() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

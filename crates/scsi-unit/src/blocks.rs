@@ -26,21 +26,22 @@ pub struct Access {
 pub enum Work {
     /// A read into the initiator's memory, or a write from there.
     Move(Access),
-    /// Accesses without data, carried out one after the other from the last one of the list on.
+    /// Accesses without data. The caller executes them one after the other, starting with the last
+    /// one of the list.
     Each {
         /// The accesses.
         accesses: Vec<Access>,
         /// The number of bytes of parameters that were taken.
         taken: u32,
     },
-    /// Writes a block, which has other bytes than zeroes, over and over.
+    /// Writes a block with other bytes than zeroes repeatedly.
     Fill {
         /// The write.
         access: Access,
         /// The block, taken from the initiator.
         block: Vec<u8>,
     },
-    /// Compares what is read with `data_bytes` bytes from the initiator, over and over.
+    /// Compares the data read with `data_bytes` bytes from the initiator, repeatedly.
     Compare {
         /// The read.
         access: Access,

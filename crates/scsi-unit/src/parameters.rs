@@ -80,7 +80,7 @@ impl LogicalUnit {
             }
             page::LOGICAL_BLOCK_PROVISIONING => Provisioning {
                 unmap: facts.unmaps(),
-                // By WRITE SAME with UNMAP blocks read as zeroes in any case.
+                // WRITE SAME with UNMAP makes blocks read as zeroes in any case.
                 write_same: !facts.read_only && limits.write_same_bytes_max > 0,
                 reads_zeroes: facts.reads_zeroes,
                 kind: 2,
@@ -122,7 +122,7 @@ impl LogicalUnit {
                 };
                 return Some(mode::encode_caching(is_on).to_vec());
             }
-            // Errors are reported, and mended by the drive: AWRE, ARRE.
+            // The drive reports errors and repairs them: AWRE, ARRE.
             mode::page::ERROR_RECOVERY => vec![page, 10, 0xC0, 8, 0, 0, 0, 0, 8, 0, 0, 0],
             // Commands are reordered without restriction.
             mode::page::CONTROL => vec![page, 10, 2, 0x10, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -187,7 +187,7 @@ impl LogicalUnit {
         }
         let write_cache = self.selected_cache(width, &bytes)?;
         let goes_off = !write_cache && self.has_write_cache();
-        // From now on writes are durable; the flush is about those before.
+        // From now on writes are durable; the flush covers the earlier ones.
         self.set_write_cache(write_cache);
         Ok(match goes_off {
             true => Step::Work(Work::flush(len.into())),
@@ -258,7 +258,7 @@ impl LogicalUnit {
         }
         let bytes: &[u8] = match (page, parameter) {
             (SUPPORTED, _) => &[SUPPORTED, 0, 0, 2, SUPPORTED, TEMPERATURE],
-            // 30 degrees, and 60 at most.
+            // The temperature is 30 degrees, and 60 at most.
             (TEMPERATURE, 0) => &[TEMPERATURE, 0, 0, 12, 0, 0, 3, 2, 0, 30, 0, 1, 3, 2, 0, 60],
             (TEMPERATURE, 1) => &[TEMPERATURE, 0, 0, 6, 0, 1, 3, 2, 0, 60],
             (TEMPERATURE, _) => return Reply::Check(Sense::invalid_field(5)),

@@ -20,7 +20,7 @@ const ATTENTIONS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct LogicalUnit {
     facts: Facts,
-    /// The unit attentions that the initiator has to be told before anything else.
+    /// The unit attentions that must be reported to the initiator before anything else.
     attentions: Mutex<VecDeque<Code>>,
     has_attention: AtomicBool,
     /// Whether the write cache is in use.
@@ -111,7 +111,7 @@ impl LogicalUnit {
         self.attend(code);
     }
 
-    /// Resets the unit as a hard reset does: its timestamp starts anew too.
+    /// Resets the unit like a hard reset, which also restarts its timestamp.
     pub fn hard_reset(&self, code: Code) {
         *self.clock.lock() = Clock::begin((self.facts.now)());
         self.reset(code);
@@ -156,7 +156,7 @@ impl LogicalUnit {
         let command = match Command::decode(cdb) {
             Ok(command) => command,
             Err(undecodable) => {
-                // What is attended to comes first, whatever the command is.
+                // Unit attentions are reported first, whatever the command is.
                 let code = if is_here { self.take_attention() } else { None };
                 return Step::Ended(match (code, undecodable) {
                     (Some(code), _) => Reply::Check(Sense::new(Key::UnitAttention, code)),

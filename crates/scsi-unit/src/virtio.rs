@@ -6,7 +6,7 @@ use qpair_scsi_wire::sense::{Code, Sense};
 use qpair_scsi_wire::{CHECK_CONDITION, GOOD};
 use qpair_virtio::scsi::{Event, RESPONSE_BYTES, Response, Task, event, place_of, response, task};
 
-/// The most events that wait for memory of the driver.
+/// The maximum number of events that wait for memory of the driver.
 const EVENTS_MAX: usize = 16;
 
 /// The end of a command.
@@ -35,7 +35,7 @@ impl Ended {
         Self { status: CHECK_CONDITION, sense: Some(sense), ..Self::good(0) }
     }
 
-    /// Returns the end of a command that did not reach a unit, or was ended by a task.
+    /// Returns the end of a command that did not reach a unit or that a task ended.
     #[must_use]
     pub fn fail(response: u8) -> Self {
         Self { response, ..Self::good(0) }
@@ -73,7 +73,7 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Returns the effect of a task, with the number of its target and what `find` knows of it.
+    /// Returns the effect of a task, with the number of its target and the result of `find` for it.
     ///
     /// # Errors
     /// The response to a task for no unit, or of an unknown type.
@@ -131,7 +131,7 @@ impl EventList {
         self.0.is_empty()
     }
 
-    /// Forgets all events.
+    /// Removes all events.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -3,7 +3,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Canary {
-    /// Treats a disk with a volatile cache as one without: flushes do not reach it.
+    /// Treats a disk with a volatile cache as one without a cache: flushes do not reach it.
     CacheNotFlushed,
     /// Ignores a unit's report of a loss of power.
     LossNotHeard,

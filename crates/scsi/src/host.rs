@@ -26,11 +26,11 @@ pub const NO_LAMP: &str = "read it for a while, and look for the drive whose lig
 
 #[derive(Clone, Debug)]
 pub struct HostInfo {
-    /// The name for people: that of the PCI function.
+    /// The name of the PCI function, for people.
     pub name: String,
     /// The name of the driver in one word, for tables: `mpt3sas`.
     pub driver: String,
-    /// Model, firmware and transport, for reports.
+    /// The model, firmware and transport, for reports.
     pub about: String,
     /// The maximum number of commands in flight on one queue.
     pub depth_max: u32,
@@ -52,7 +52,7 @@ pub struct Target {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A target came, or came back.
+    /// A target was added, or came back.
     Added(u32),
     Removed(u32),
     Reset,
@@ -62,7 +62,7 @@ pub enum Change {
 pub trait Host: Send + Sync + fmt::Debug {
     fn info(&self) -> &HostInfo;
 
-    /// Scans the bus and returns the targets that are there now.
+    /// Scans the bus and returns the present targets.
     ///
     /// # Errors
     /// `Gone` if the controller is gone; the transport's errors.
@@ -87,7 +87,7 @@ pub trait Host: Send + Sync + fmt::Debug {
         0
     }
 
-    /// Returns the events since the last call. While no queue is open, only this call looks for
+    /// Returns the events since the last call. While no queue is open, only this call checks for
     /// them.
     fn changes(&self) -> Vec<Change>;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use qpair_block::{Arena, Mapping, Segment};
 use qpair_memory::SharedBytes;
 
-/// The most regions of a guest's memory.
+/// The maximum number of regions of a guest's memory.
 pub(crate) const REGIONS_MAX: usize = 64;
 
 /// The addresses of a region: the guest's, the front end's, and the offset in its file.
@@ -181,7 +181,7 @@ mod tests {
         rustix::fs::ftruncate(&file, 8192).unwrap();
         let none = GuestMemory::default();
         let one = none.with(place(0x1000, 0x70000), file.as_fd()).unwrap();
-        // The guest's addresses go on where the first ends, the front end's do not.
+        // The guest's addresses continue where the first region ends, but the front end's do not.
         let two = one.with(place(0x3000, 0x90000), file.as_fd()).unwrap();
         let mut found = Vec::new();
         assert!(two.segments(0x2F00, 0x200, &mut found));

@@ -59,7 +59,7 @@ impl Drop for Service {
         self.stop.is_over.store(true, Ordering::Release);
         self.stop.wake.signal();
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has nothing left to say.
+            // A thread that has panicked will not report anything.
             let _ = thread.join();
         }
     }

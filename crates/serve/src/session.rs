@@ -1,8 +1,8 @@
 //! The connection of one front end, whose messages say where the guest's memory and rings are.
 //!
-//! Invariant: a ring that runs is on a worker with the memory, addresses and features that the
-//! session has now. Whatever changes one of these takes the ring back first ([`Session::stop`]) and
-//! lets it run again afterwards ([`Session::settle`]).
+//! Invariant: a running ring is on a worker with the session's current memory, addresses and
+//! features. A change of one of these first stops the ring ([`Session::stop`]), and then starts it
+//! again ([`Session::settle`]).
 
 use qpair_memory::locks::Mutex;
 use std::io;
@@ -25,9 +25,9 @@ use crate::memory::{GuestMemory, REGIONS_MAX, RegionPlace};
 use crate::queue::{GuestRing, Inflight, RingOptions, inflight_bytes};
 use crate::workers::{Placed, Workers};
 
-/// The most entries of a ring.
+/// The maximum number of entries of a ring.
 const RING_SIZE_MAX: u16 = 1024;
-/// Features of rings.
+/// The features of rings.
 const RING_FEATURES: u64 =
     feature::VERSION_1 | feature::INDIRECT_DESC | feature::EVENT_IDX | feature::PROTOCOL_FEATURES;
 const PROTOCOL_FEATURES: u64 = protocol::MQ
@@ -44,7 +44,7 @@ pub(crate) type Call = Arc<Mutex<Option<IrqEvent>>>;
 /// The part of a session that the target reaches while the session runs.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// The guest's memory now.
+    /// The guest's current memory.
     pub(crate) memory: Mutex<Arc<GuestMemory>>,
     /// The socket over which the front end is told that the configuration has changed.
     pub(crate) back: Mutex<Option<UnixStream>>,
@@ -139,7 +139,7 @@ impl Session {
                 }
                 Received::NotYet => {
                     let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
-                    // However it ends, the next turn looks.
+                    // Whether the wait fails or not, the next turn checks the socket.
                     let _ = rustix::event::poll(&mut fds, None);
                 }
             }
@@ -162,7 +162,7 @@ impl Session {
             Ok(Answer::File(payload, file)) => self.send(header, &payload, Some(file)),
             Ok(Answer::Done) if has_ack => self.send(header, &number(0), None),
             Ok(Answer::Done) => Ok(()),
-            // The front end learns of the failure, and decides what to do.
+            // The front end gets the failure, and decides what to do.
             Err(error) if has_ack => {
                 warn!(name: "refused", disk = &*self.name, ?request, %error, "a message is refused");
                 self.send(header, &number(1), None)
@@ -191,7 +191,7 @@ impl Session {
         Ok(())
     }
 
-    /// Features that are offered.
+    /// Returns the offered features.
     fn offered(&self) -> u64 {
         self.device.features() | RING_FEATURES
     }
@@ -214,7 +214,7 @@ impl Session {
             }
             Request::GetProtocolFeatures => Ok(Answer::Payload(number(PROTOCOL_FEATURES))),
             Request::SetProtocolFeatures => {
-                // Some set bits that were not offered, and use none of them.
+                // Some front ends set bits that were not offered, and do not use those features.
                 self.protocol = value()? & PROTOCOL_FEATURES;
                 Ok(Answer::Done)
             }
@@ -289,7 +289,7 @@ impl Session {
                 let ring = &self.rings[ring];
                 let mut current = ring.call.lock();
                 *current = call;
-                // What was signalled to the old one may not have been heard.
+                // The guest may have missed signals to the old descriptor.
                 if let (Some(call), true) = (&*current, ring.running.is_some()) {
                     call.signal();
                 }
@@ -428,7 +428,7 @@ impl Session {
         {
             (ring.base, ring.kick) = (stopped.taken, stopped.kick);
             if stopped.is_broken {
-                // The guest has to set it up anew.
+                // The guest must set the ring up again.
                 ring.started = false;
             }
         }

@@ -24,7 +24,7 @@ use crate::scsi::Controller;
 use crate::session::{Session, Shared};
 use crate::workers::{WorkerInfo, Workers};
 
-/// Bytes of the stack of a thread that reads messages.
+/// The stack size in bytes of a thread that reads messages.
 const STACK_BYTES: usize = 256 << 10;
 /// The most queues of a disk: messages have one byte for a queue's number.
 pub const QUEUES_MAX: u16 = 256;
@@ -280,7 +280,7 @@ impl Target {
             );
         }
         let served = all.swap_remove(at);
-        // Dropping it may wait for requests: the lock is released before.
+        // Release the lock first, because dropping an export may wait for requests.
         drop(all);
         drop(served);
         Ok(())
@@ -375,7 +375,8 @@ impl Door {
     fn tell_of_configuration(&self) {
         let back = self.shared.back.lock();
         if let Some(back) = &*back {
-            // A front end that does not listen asks again when it starts its guest.
+            // A front end that does not read the message reads the configuration when its guest
+            // starts.
             let message = Header::request(Header::CONFIG_CHANGE, 0, false).message(&[]);
             let _ = send(back, &message, &[]);
         }
@@ -388,7 +389,7 @@ impl Drop for Served {
         self.door.wake.signal();
         self.door.send_away();
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has nothing left to say.
+            // A thread that has panicked will not report anything.
             let _ = thread.join();
         }
     }

@@ -20,9 +20,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::poll_time::PollTime;
 use crate::unit::{Start, Stopped, Unit};
 
-/// Rounds between two looks for queues that were kicked, while others are busy.
+/// The number of rounds between two checks for kicks while other queues are busy.
 const ROUNDS: u32 = 64;
-/// Longest sleep while requests are under way: channels keep time only while a thread looks.
+/// The longest sleep while requests are under way: channels check their time-outs only when they
+/// are polled.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The unit of epoll_wait(2).
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -137,7 +138,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.send(Command::End);
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has nothing left to say.
+            // A thread that has panicked will not report anything.
             let _ = thread.join();
         }
     }
@@ -146,9 +147,9 @@ impl Drop for Worker {
 struct Served {
     id: QueueId,
     queue: Box<dyn Unit>,
-    /// When the queue last had something to do.
+    /// The time at which the queue last had work.
     busy_at: Instant,
-    /// When the queue last went idle.
+    /// The time at which the queue last went idle.
     idle_at: Instant,
     poll_time: PollTime,
     /// Whether a descriptor signals completions. Without one the queue stays busy while requests
@@ -165,7 +166,7 @@ struct Turner {
     idle: HashMap<QueueId, Served>,
     events: Vec<epoll::Event>,
     rounds: u32,
-    /// When idle queues with requests under way were last turned without an event.
+    /// The time at which idle queues with requests under way were last turned without an event.
     watched_at: Instant,
 }
 
@@ -209,7 +210,7 @@ impl Turner {
     /// Turns each busy queue once. Returns whether one had something to do.
     fn round(&mut self) -> bool {
         let (mut progress, mut at) = (false, 0);
-        // The clock is asked for once a round.
+        // Read the clock once for each round.
         let mut now = None;
         while let Some(served) = self.busy.get_mut(at) {
             at += 1;
@@ -268,14 +269,14 @@ impl Turner {
     fn look(&mut self, at_most: Option<Duration>) {
         let mut time = at_most.and_then(|time| Timespec::try_from(time).ok());
         if let Some(nap) = time.filter(|_| at_most.is_some_and(|time| time < MILLISECOND)) {
-            // epoll_wait(2) counts in milliseconds, and would sleep for one; ppoll(2) does not.
+            // epoll_wait(2) counts in whole milliseconds, so shorter sleeps use ppoll(2).
             let set = [PollFd::from_borrowed_fd(self.set.as_fd(), PollFlags::IN)];
             let _ = rustix::event::poll(&mut { set }, Some(&nap));
             time = Some(Timespec { tv_sec: 0, tv_nsec: 0 });
         }
         self.events.clear();
         let capacity = rustix::buffer::spare_capacity(&mut self.events);
-        // Whether the wait fails or not, the next round looks at the queues.
+        // Whether the wait fails or not, the next round turns the queues.
         let count = epoll::wait(&self.set, capacity, time.as_ref()).unwrap_or(0);
         let events = std::mem::take(&mut self.events);
         for event in &events {
@@ -319,7 +320,7 @@ impl Turner {
             };
             match command {
                 None => return true,
-                // The caller may have gone.
+                // The caller may have gone, so sending may fail.
                 Some(Command::Start(id, start, answer)) => {
                     let _ = answer.send(self.add(id, start));
                 }
@@ -369,7 +370,8 @@ impl Turner {
             Some(at) => self.busy.swap_remove(at),
             None => self.idle.remove(&id)?,
         };
-        // Others may have the same open files, so closing them takes nothing out of the set.
+        // Other processes may share the open files, so closing them would not remove them from the
+        // set.
         if let Some(kick) = queue.kick_fd() {
             let _ = epoll::delete(&self.set, kick);
         }

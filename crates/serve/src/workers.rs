@@ -101,7 +101,7 @@ impl Workers {
             }
             let mut set = CpuSet::new();
             set.set(*cpu);
-            // The worker stores its thread's number as soon as it runs.
+            // The worker stores its thread id as soon as it runs.
             let tid = loop {
                 let tid = one.worker.times().tid.load(Ordering::Acquire);
                 match Pid::from_raw(tid as i32) {

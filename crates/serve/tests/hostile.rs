@@ -1,5 +1,5 @@
-//! Front ends that mean no good: whatever they send, the target serves the others, and the next one
-//! at the same socket.
+//! Hostile front ends: whatever they send, the target serves the others, and the next one at the
+//! same socket.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -52,13 +52,14 @@ impl Raw {
         Self(UnixStream::connect(path).unwrap())
     }
 
-    /// Whether it went: one that was sent away cannot.
+    /// Sends a message. Returns whether it was sent, which fails once the target has disconnected
+    /// this front end.
     fn tell(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let message = Header::request(request, payload.len(), false).message(payload);
         send(&self.0, &message, fds).is_ok()
     }
 
-    /// Sets up a ring over new memory that it gives back.
+    /// Sets up a ring over new memory, and returns the memory.
     fn start(&self) -> OwnedFd {
         let file = memory();
         let tell = |request: Request, payload: &[u8], fds: &[BorrowedFd<'_>]| {
@@ -90,12 +91,12 @@ impl Raw {
     }
 }
 
-/// A front end that keeps to the rules, and looks that its disk keeps what it writes.
+/// A well-behaved front end that checks the content of its disk.
 struct Good {
     channel: Box<dyn qpair_block::IoChannel>,
     arena: Arc<Arena>,
     round: u64,
-    // After the channel.
+    // Dropped after the channel.
     _device: VhostUserBlk,
 }
 
@@ -151,8 +152,8 @@ fn messages_of_all_kinds() {
     let mut good = Good::connect(&good_path);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     good.works();
-    // A few more or less: the good one's threads have copies of theirs now and then. 300 sessions
-    // that left one each would be seen.
+    // Allow for a few more: the threads of the well-behaved front end sometimes duplicate
+    // descriptors. A leak of one in each of 300 sessions would be noticed.
     let before = descriptors() + 8;
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -205,10 +206,10 @@ fn messages_of_all_kinds() {
         }
     }
     good.works();
-    // The next one at that socket is served.
+    // The target serves the next front end at that socket.
     Good::connect(&bad_path).works();
     let until = Instant::now() + Duration::from_secs(20);
-    // Those of the sessions that have just ended may still be there.
+    // Sessions that have just ended may still have descriptors.
     while descriptors() > before {
         let names = || {
             let all = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -233,14 +234,14 @@ fn memory_that_shrinks_ends_its_session_alone() {
     good.works();
     let raw = Raw::connect(&bad_path);
     let guest = raw.start();
-    // It is served, and then its memory is gone.
+    // The front end is served, and then its memory is truncated.
     let until = Instant::now() + Duration::from_secs(20);
     while target.workers()[0].queues < 2 {
         assert!(Instant::now() < until, "{:?}", target.workers());
         std::thread::sleep(Duration::from_millis(1));
     }
     rustix::fs::ftruncate(&guest, 0).unwrap();
-    // A kick, so that the worker looks: at memory that is not there.
+    // Kick, so that the worker accesses the missing memory.
     raw.tell(
         Request::SetVringKick as u32,
         &RingFile { ring: 0, has_file: true }.payload(),
@@ -255,7 +256,7 @@ fn memory_that_shrinks_ends_its_session_alone() {
     Good::connect(&bad_path).works();
 }
 
-/// Reads what a disk has, four requests at a time.
+/// Reads a disk, four requests at a time.
 struct Reading {
     good: Good,
     in_flight: usize,
@@ -269,14 +270,14 @@ impl Reading {
         Self { good, in_flight: 0, done: 0 }
     }
 
-    /// Takes what has come back, and asks for as much again.
+    /// Takes completed reads, and submits new ones in their place.
     fn turn(&mut self) {
         let mut completions = Vec::new();
         self.good.channel.poll(&mut completions);
         for completion in completions {
             completion.result.unwrap();
             let (buffer, at) = (completion.buffer.unwrap(), completion.tag);
-            // The last round before reading began that wrote there.
+            // The last round that wrote this block before reading began.
             let round: u64 = if at == 0 { 64 } else { at };
             assert_eq!(buffer.as_slice(), round.to_le_bytes().repeat(512), "block {at}");
             (self.in_flight, self.done) = (self.in_flight - 1, self.done + 1);
@@ -291,8 +292,8 @@ impl Reading {
     }
 }
 
-/// Two guests on the worker of a hostile one, which asks for as much as it can and breaks its
-/// sessions: each has its share, and its own data.
+/// Two guests share a worker with a hostile one, which requests as much as it can and breaks its
+/// sessions. Each gets its share, and its own data.
 #[test]
 fn guests_beside_a_hostile_one_have_their_share() {
     let folder = folder();
@@ -314,8 +315,8 @@ fn guests_beside_a_hostile_one_have_their_share() {
                 let guest = raw.start();
                 let mut bytes = [0u8; 4096];
                 fastrand::fill(&mut bytes);
-                // Descriptors and the available ring: chains that go round, addresses outside, an
-                // index far ahead.
+                // Descriptors and the available ring: chains with loops, addresses outside of
+                // memory, an index far ahead.
                 for offset_bytes in [0, 0x1000] {
                     rustix::io::pwrite(&guest, &bytes, offset_bytes).unwrap();
                 }
@@ -327,7 +328,7 @@ fn guests_beside_a_hostile_one_have_their_share() {
             sessions
         }
     });
-    // One thread turns both, so that only the target decides which of them gets more.
+    // One thread turns both guests, so that only the target decides which of them gets more.
     while first.done + second.done < 40_000 {
         first.turn();
         second.turn();

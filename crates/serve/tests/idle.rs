@@ -18,7 +18,8 @@ fn status(tid: &str, field: &str) -> Option<String> {
     Some(line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Times that the target's threads have gone to sleep so far: each time, something had woken them.
+/// Returns how often the target's threads have gone to sleep so far. Before each time, something
+/// had woken them.
 fn sleeps() -> u64 {
     let tids = std::fs::read_dir("/proc/self/task").unwrap();
     let tids = tids.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -39,7 +40,7 @@ fn a_thousand_idle_disks_wake_nobody() {
         let path = folder.path().join(&disk.name);
         target.serve_blk(&disk.name, &disk, &path, BlkOptions::default()).unwrap();
     }
-    // A part of them has guests, which have used their disk once.
+    // Some of the disks have guests, each of which has used its disk once.
     let mut guests: Vec<(VhostUserBlk, Box<dyn IoChannel>)> = (0..GUESTS)
         .map(|number| {
             let path = folder.path().join(format!("d{number}"));
@@ -54,7 +55,7 @@ fn a_thousand_idle_disks_wake_nobody() {
         })
         .collect();
     let busy = || target.workers()[0].busy_ns;
-    // Until all have gone to sleep.
+    // Wait until all threads sleep.
     let mut before = sleeps();
     loop {
         std::thread::sleep(Duration::from_millis(50));
@@ -67,13 +68,14 @@ fn a_thousand_idle_disks_wake_nobody() {
     std::thread::sleep(Duration::from_secs(1));
     let woken = sleeps() - before;
     assert_eq!(woken, 0, "and {} us awake", (busy() - spent) / 1000);
-    // They are there all the same.
+    // The idle disks still work.
     let (_, channel) = &mut guests[GUESTS / 2];
     let arena = Arena::new(4096, 1, qpair_block::ArenaOptions::ordinary_pages()).unwrap();
     channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 0)).unwrap();
     let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
     assert_eq!(channel.wait(&mut Vec::new(), one), 1);
-    // The worker that answered goes to sleep again, which is counted: the count is not 0 by mistake.
+    // The worker that answered goes to sleep again, which must be counted: this proves that the
+    // counter works.
     while sleeps() == before {
         std::thread::yield_now();
     }

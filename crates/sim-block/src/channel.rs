@@ -140,7 +140,7 @@ impl IoChannel for SimChannel {
 }
 
 impl Drop for SimChannel {
-    /// Carries out the requests in flight, as a device does when a process ends.
+    /// Executes the requests in flight, as a device does when a process ends.
     fn drop(&mut self) {
         while lock(&self.disk).in_flight(self.port) > 0 {
             let mut ended = Vec::new();

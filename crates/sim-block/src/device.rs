@@ -115,7 +115,7 @@ impl SimDevice {
             memory_alignment_bytes: options.memory_alignment_bytes,
             transfer_bytes_max: 1 << 20,
             atomic_write_bytes_min: SECTOR_BYTES as u32,
-            // A larger block is several sectors, which can be torn apart.
+            // A larger block consists of several sectors, which a power cut can separate.
             atomic_write_bytes: if block == SECTOR_BYTES { SECTOR_BYTES as u32 } else { 0 },
             volatile_write_cache: options.volatile_write_cache,
             read_only: false,
@@ -211,7 +211,7 @@ impl BlockDevice for SimDevice {
         self.info.growable
     }
 
-    /// Survives a loss of power at once.
+    /// The new size survives a loss of power at once.
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         let mut disk = self.disk.lock();
         let size_bytes = size_bytes.next_multiple_of(self.info.logical_block_bytes.into());

@@ -48,7 +48,7 @@ pub(super) struct Disk {
     /// The requests in flight by the time at which they end, then by number.
     pending: BTreeMap<(u64, u64), Pending>,
     ports: Vec<Port>,
-    /// Requests so far.
+    /// The number of requests so far.
     requests: u64,
     errors: u64,
     trace: TraceHash,
@@ -124,7 +124,7 @@ impl Disk {
         self.settle();
     }
 
-    /// Carries out the requests that are due by now.
+    /// Executes the requests whose time has come.
     pub(super) fn settle(&mut self) {
         let now_ns = self.clock.now_ns();
         loop {
@@ -156,7 +156,7 @@ impl Disk {
         }
     }
 
-    /// Loses power: requests in flight end with an error.
+    /// Handles the loss of power: requests in flight end with an error.
     fn die(&mut self) {
         let Some(medium) = self.medium.take() else { return };
         let pending = std::mem::take(&mut self.pending);
@@ -176,7 +176,7 @@ impl Disk {
         for ((_, number), pending) in pending {
             self.end(now_ns, number, pending);
         }
-        // A thread that sleeps until a request ends must look.
+        // A thread that sleeps until a request ends must poll.
         self.clock.schedule(now_ns);
     }
 

@@ -5,16 +5,17 @@ use qpair_block::Op;
 /// The probabilities of faults for each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SimFaults {
-    /// A read fails, once.
+    /// The probability that a read fails, once.
     pub read_error: f64,
-    /// A write fails; each of its sectors is old or new.
+    /// The probability that a write fails. Each of its sectors is then old or new.
     pub write_error: f64,
-    /// A flush fails; of the writes before it some are durable, some will be with the next flush,
-    /// and some never.
+    /// The probability that a flush fails. Some of the writes before it are then durable, some will
+    /// be with the next flush, and some never.
     pub flush_error: f64,
-    /// A read finds that one of its sectors has gone bad: it cannot be read until it is written.
+    /// The probability that a read finds that one of its sectors has gone bad: the sector cannot be
+    /// read until it is written.
     pub bad_sector: f64,
-    /// A read finds that one bit of its range has flipped on the medium, and stays so.
+    /// The probability that a read finds a bit of its range flipped on the medium, permanently.
     pub bit_flip: f64,
 }
 

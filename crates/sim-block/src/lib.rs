@@ -3,8 +3,8 @@
 //!
 //! - Nothing here reads the wall clock, uses addresses, or has another source of randomness than
 //!   the seed.
-//! - A device does its work when a caller looks at it, up to the present virtual time, in the order
-//!   in which it is due. The result depends on the time alone, not on which caller looked.
+//! - A device does its work when a caller polls it, up to the current virtual time and in order of
+//!   time. The result depends on the time alone, not on the caller.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,8 +1,10 @@
 //! The content of a simulated disk: the bytes that reads see, the bytes that would survive a power
 //! cut, and the writes between the two.
 //!
-//! - A write is visible as a whole, at one moment; the order of these moments is the writes' order.
-//! - A durable sector never goes back to an older write: each knows the order of the write it has.
+//! - A write becomes visible as a whole, at one moment. The order of these moments is the order of
+//!   the writes.
+//! - A durable sector never returns to an older write, because each sector stores the order of its
+//!   write.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +18,7 @@ struct Unflushed {
     order: u64,
     /// The time at which the submitter learned of the completion, or [`NOT_SEEN`].
     seen: u64,
-    /// The write's number, by which it is seen.
+    /// The number of the write, by which its completion is reported.
     number: u64,
     offset_bytes: usize,
     data: Box<[u8]>,
@@ -120,7 +122,7 @@ impl Medium {
     pub(super) fn see(&mut self, number: u64) {
         self.seen += 1;
         let seen = self.seen;
-        // Seen soon after it was written, so near the end.
+        // The write was seen soon after it was made, so it is near the end.
         for write in self.unflushed.iter_mut().rev().filter(|write| write.number == number) {
             write.seen = seen;
         }
@@ -169,7 +171,7 @@ impl Medium {
             let (order, seen, number) = (self.order, NOT_SEEN, 0);
             unflushed.push(Unflushed { order, seen, number, offset_bytes, data });
         }
-        // Some cuts lose all that they may, some nothing.
+        // Some cuts lose everything that they may lose, others nothing.
         let kept = *rng.choice(&[0.0, 0.1, 0.5, 0.9, 1.0]).unwrap_or(&0.5);
         let torn = *rng.choice(&[0.0, 0.1, 0.5]).unwrap_or(&0.0);
         for write in unflushed {

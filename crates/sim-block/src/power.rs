@@ -45,8 +45,8 @@ impl SimPower {
         self.clock.schedule(at_ns);
     }
 
-    /// Cuts the power at the `nth` write or flush from now that a device carries out: before that,
-    /// or after.
+    /// Cuts the power just before or just after the `nth` write or flush from now that a device
+    /// executes.
     pub fn cut_at_change(&self, nth: u64) {
         self.cut_at_write_below(u64::MAX, nth);
     }
@@ -74,8 +74,8 @@ impl SimPower {
         self.state.lock().cut_ns
     }
 
-    /// Counts a write at an offset, or a flush, which is behind all offsets. Returns whether the
-    /// cut meets it. For devices that are not in this module.
+    /// Counts a write at an offset, or a flush, which is after all offsets. Returns whether the
+    /// power cut hits it. For devices outside of this module.
     #[must_use]
     pub fn count_change(&self, offset: u64) -> bool {
         let now_ns = self.clock.now_ns();

@@ -50,7 +50,7 @@ impl Rig {
         self.channel.kick();
     }
 
-    /// Waits for all that is under way; tags and results in the order of completion.
+    /// Waits for all requests in flight. Returns tags and results in the order of completion.
     fn drain(&mut self) -> Vec<(u64, Result<(), IoError>)> {
         let mut completions = Vec::new();
         while self.channel.in_flight() > 0 {
@@ -69,7 +69,7 @@ impl Rig {
         self.device.content()[page * PAGE..][..PAGE].to_vec()
     }
 
-    /// The bytes that are in a page now.
+    /// Returns the different bytes that a page contains now.
     fn bytes_of(&self, page: usize) -> BTreeSet<u8> {
         self.page(page).into_iter().collect()
     }
@@ -94,7 +94,7 @@ fn what_was_flushed_survives_and_the_rest_may_not() {
         assert_eq!(results, [(2, Err(IoError::IO))]);
         assert_eq!(rig.run(Op::Read, 0, 0), Err(IoError::IO));
         assert!(rig.bytes_of(0).is_subset(&BTreeSet::from([1, 2])));
-        // Never torn inside of a sector.
+        // A write is never torn inside a sector.
         for sector in rig.device.content().chunks(512) {
             assert!(sector.iter().all(|byte| *byte == sector[0]));
         }
@@ -103,7 +103,7 @@ fn what_was_flushed_survives_and_the_rest_may_not() {
     for page in [only(1), only(2), BTreeSet::from([1, 2])] {
         assert!(fates.iter().any(|fate| fate.0 == page), "{page:?}");
     }
-    // A later write is kept though an earlier one is lost, and the other way round.
+    // A later write can be kept although an earlier one is lost, and the other way round.
     assert!(fates.iter().any(|fate| (&fate.0, &fate.1) == (&only(1), &only(3))));
     assert!(fates.iter().any(|fate| (&fate.0, &fate.1) == (&only(2), &only(0))));
     assert!(fates.iter().any(|fate| fate.2 == BTreeSet::from([0, 4])), "in flight, torn");

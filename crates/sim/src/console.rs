@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Time between two lines of progress in a log, and between two changes of the one on a terminal.
+/// The time between two lines of progress in a log, and between two updates of the line on a
+/// terminal.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 const TERMINAL_EVERY: Duration = Duration::from_secs(1);
 
@@ -19,7 +20,7 @@ pub(crate) struct Console {
     interrupted: Arc<AtomicBool>,
     is_output_closed: bool,
     last_progress: Instant,
-    /// The progress line on a terminal has to be cleared before the next line.
+    /// Whether the progress line on a terminal must be cleared before the next line is printed.
     is_line_open: bool,
 }
 
@@ -46,7 +47,7 @@ impl Console {
         self.is_output_closed |= out.write_fmt(line).and_then(|()| out.write_all(b"\n")).is_err();
     }
 
-    /// Shows progress on standard error, if the last time is long enough ago.
+    /// Shows progress on standard error, unless progress was shown a moment ago.
     pub(crate) fn progress(&mut self, progress: impl fmt::Display) {
         let mut err = io::stderr().lock();
         let is_terminal = err.is_terminal();
@@ -71,13 +72,13 @@ impl Console {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// The flag that Ctrl-C sets, for code that runs long.
+    /// Returns the flag that Ctrl-C sets, so that long computations can check it.
     pub(crate) fn interrupted(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
     }
 
-    /// The exit code of a search that found `bad` faults: 130 if it was interrupted before it found
-    /// one.
+    /// Returns the exit code of a search that found `bad` faults: 130 if the search was interrupted
+    /// before it found one.
     pub(crate) fn exit_code(&self, bad: u64) -> ExitCode {
         match bad {
             0 if self.is_interrupted() => ExitCode::from(130),

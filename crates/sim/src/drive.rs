@@ -55,7 +55,7 @@ fn serve(options: &Options) -> io::Result<String> {
     let _ = std::fs::remove_file(&options.socket);
     let (client, _) = UnixListener::bind(&options.socket)?.accept()?;
     let mut drive = Drive::new(image, options.lies)?;
-    // Whatever goes wrong with a client that was killed, it was killed.
+    // A killed client leaves a broken connection, so an error here is expected.
     let said_goodbye = nbd::serve(client, &mut drive).unwrap_or(false);
     let Drive { writes, forced, flushes, .. } = drive;
     let took = match said_goodbye {
@@ -129,7 +129,7 @@ impl Drive {
         let (cached, lost) = match rng.u8(0..3) {
             0 => self.cache.lose(&self.image, |_| true)?,
             1 => self.cache.lose(&self.image, |_| !rng.bool())?,
-            // By the page of 4 KiB, and now and then one is torn.
+            // Decide page by page (4 KiB), and sometimes tear one page.
             _ => {
                 let (mut page, mut fate) = (u64::MAX, false);
                 self.cache.lose(&self.image, |sector| {

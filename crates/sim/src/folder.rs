@@ -13,7 +13,7 @@ impl Folder {
             None => std::env::current_exe()?.with_file_name("."),
         };
         std::fs::create_dir_all(&parent)?;
-        // Short, since the name of a socket in it may have 107 bytes.
+        // The path is short because a socket's name has at most 107 bytes.
         let folder = parent.canonicalize()?.join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         Ok(Self(folder))
@@ -26,7 +26,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left there can be removed by hand, and does no harm.
+        // A folder that cannot be removed does no harm; a person can remove it.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Whole stores under everything that can happen to them: what `cargo xtask` runs to judge the
+//! Runs whole stores under simulated and real failures. `cargo xtask` uses this crate to judge the
 //! engine.
 //!
 //! - [`stores`]: stores on simulated devices, and on disks behind a soft HBA; a run follows from

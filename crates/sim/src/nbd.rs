@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
-/// Bytes of a block, and the unit of requests.
+/// The size of a block, in bytes. Requests are whole blocks.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
@@ -17,7 +17,7 @@ const REPLY_MAGIC: u32 = 0x6744_6698;
 const FLAGS: u16 = 1 | 4 | 8;
 const EINVAL: u32 = 22;
 
-/// The bytes behind a server. Requests are whole sectors within its size.
+/// The storage behind a server. Requests are whole sectors within its size.
 pub(crate) trait Medium {
     fn size_bytes(&self) -> u64;
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
@@ -38,7 +38,7 @@ struct Session<'a, M> {
 }
 
 impl<M: Medium> Session<'_, M> {
-    /// Whether these bytes are whole sectors of the medium.
+    /// Whether this range consists of whole sectors of the medium.
     fn has(&self, offset: u64, len: u64) -> bool {
         offset.is_multiple_of(SECTOR_BYTES)
             && len.is_multiple_of(SECTOR_BYTES)
@@ -103,7 +103,7 @@ impl<M: Medium> Session<'_, M> {
                 self.answer(option, 1, &[])?;
                 Ok(option == 7)
             }
-            // NBD_REP_ERR_UNSUP: the client goes on without.
+            // NBD_REP_ERR_UNSUP: the client continues without the option.
             _ => self.answer(option, 0x8000_0001, &[]).map(|()| false),
         }
     }

@@ -35,7 +35,7 @@ pub enum Received<H> {
     Message(Message<H>),
     /// The message is incomplete, and no more bytes are there now.
     NotYet,
-    /// The peer has closed the socket, in the middle of a message if true.
+    /// The peer has closed the socket. True: in the middle of a message.
     Closed(bool),
 }
 
@@ -70,7 +70,7 @@ impl<H: MessageHeader> Incoming<H> {
         }
     }
 
-    /// Receives the bytes that are there. After an error the rest of the stream cannot be decoded.
+    /// Receives the available bytes. After an error the rest of the stream cannot be decoded.
     ///
     /// # Errors
     /// The errors of the header and the socket; `InvalidData` for a message that is too long.
@@ -102,8 +102,8 @@ impl<H: MessageHeader> Incoming<H> {
                     return Ok(Received::NotYet);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The peer closed the socket with bytes of ours unread: that counts as closing, not
-                // as an error.
+                // A peer that closes the socket before it has read all of our bytes: this counts as
+                // closing, not as an error.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     return Ok(Received::Closed(self.head_bytes > 0));
                 }

@@ -22,7 +22,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at a path. Replaces a socket that no process listens at any more.
+    /// Listens at a path. Replaces a socket at which no process listens any more.
     ///
     /// # Errors
     /// `Exists` if something else is there; `Busy` if a process listens there; the system's errors.
@@ -53,7 +53,7 @@ impl Listener {
     #[must_use]
     pub fn wait(&self, wake: BorrowedFd<'_>) -> Option<UnixStream> {
         let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(&wake, PollFlags::IN)];
-        // However it ends, the caller looks again.
+        // Whether the wait fails or not, the caller checks again.
         let _ = rustix::event::poll(&mut fds, None);
         self.accept()
     }
@@ -84,7 +84,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket that no process listens at.
+/// Removes a socket at which no process listens.
 fn remove_stale(path: &Path) -> Result<()> {
     let shown = path.display();
     let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type());

@@ -30,7 +30,7 @@ pub fn receive(
             fds.extend(rights);
         }
     }
-    // Truncated: there were more descriptors than the room takes, or this process may open no more.
+    // Truncated: there were more descriptors than fit, or this process cannot open more.
     if received.flags.contains(ReturnFlags::CTRUNC) || fds.len() > fds_max {
         return Err(io::Error::other(
             "more descriptors came than a message may have, or than this process may open",

@@ -72,7 +72,7 @@ fn broken_streams(served: &Served) {
         let said = served.last_end();
         assert!(said.contains(says), "{said}");
     }
-    // Cut off at every place of a message.
+    // Truncated at every offset of a message.
     let payload = RegionAccess { offset_bytes: 0, region: 0, len: 4 }.payload(&[1; 4]);
     let message = Header::command(1, Command::RegionWrite, payload.len()).message(&payload);
     for end in 1..message.len() {
@@ -140,7 +140,7 @@ fn slow_ones(served: &Served) {
         assert!(is_well(&served.path));
         served.wait_until_alone();
     }
-    // It may still end it.
+    // The slow connection may still complete its greeting.
     let mut last = slow.pop().unwrap();
     last.write_all(&greeting[greeting.len() - 1..]).unwrap();
     wait_for("its session", || served.has_client());
@@ -148,7 +148,7 @@ fn slow_ones(served: &Served) {
     served.wait_until_alone();
     let _ = served.last_end();
 
-    // A byte at a time is as good as all at once.
+    // Sending one byte at a time works as well as sending all at once.
     let mut raw = Raw::agreed(&served.path);
     let payload = RegionAccess { offset_bytes: 0x80, region: 0, len: 2 }.payload(&[0xAB, 0xCD]);
     for byte in Header::command(1, Command::RegionWrite, payload.len()).message(&payload) {

@@ -29,7 +29,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Makes a core of queues that are set up and empty.
+    /// Makes a core with queues that are set up and empty.
     pub(crate) fn new(control: Virtqueue, tasks: u16, events: Virtqueue, events_max: u16) -> Self {
         Self { control, slots: vec![Slot::Free; tasks.into()].into(), events, events_max }
     }

@@ -1,4 +1,4 @@
-//! A device: opening it, resetting it, and closing it.
+//! Opens, resets and closes a device.
 
 use qpair_memory::locks::Mutex;
 use std::collections::BTreeSet;
@@ -229,7 +229,7 @@ impl Inner {
         }
     }
 
-    /// Begins a reset on a thread of its own, unless one is in progress.
+    /// Begins a reset on a separate thread, unless one is in progress.
     pub(crate) fn begin_reset(self: &Arc<Self>) {
         if self.state().phase() == Phase::Gone || self.is_resetting.swap(true, Ordering::AcqRel) {
             return;
@@ -237,7 +237,7 @@ impl Inner {
         let inner = self.clone();
         let builder = std::thread::Builder::new().name("virtio-scsi-reset".to_owned());
         let spawned = builder.spawn(move || {
-            // The state tells of a failure, and so does the next call of the control plane.
+            // An error is visible in the state, and the next call of the control plane reports it.
             let _ = inner.reset_now();
             inner.is_resetting.store(false, Ordering::Release);
         });
@@ -306,7 +306,7 @@ impl Inner {
         self.set_state(self.state().life() + 1, Phase::Gone);
     }
 
-    /// Asks all targets anew, and reports the differences.
+    /// Queries all targets again, and reports the differences.
     fn find_targets(self: &Arc<Self>) -> Result<BTreeSet<u32>> {
         let found = probe::targets(self)?;
         let mut known = self.targets.lock();
@@ -366,7 +366,7 @@ impl Host for VirtioScsi {
     fn reset(&self) -> Result<()> {
         let inner = &self.0;
         if inner.is_resetting.swap(true, Ordering::AcqRel) {
-            // Another reset is going on, or about to begin: its end is this one's.
+            // Another reset is in progress, or about to begin: wait for its end.
             while inner.is_resetting.load(Ordering::Acquire) {
                 std::thread::sleep(std::time::Duration::from_micros(100));
             }
@@ -388,7 +388,7 @@ impl Host for VirtioScsi {
     fn changes(&self) -> Vec<Change> {
         self.0.look();
         if self.0.has_missed.load(Ordering::Relaxed) {
-            // If the device cannot be asked now, it is asked the next time.
+            // If the device cannot be queried now, the next call queries it.
             let _ = self.0.find_targets();
         }
         std::mem::take(&mut *self.0.changes.lock())

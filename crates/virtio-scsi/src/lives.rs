@@ -56,7 +56,7 @@ impl Lives {
                     *place = Some(rings);
                 }
             }
-            // Of an earlier life: the device does not touch them.
+            // The rings belong to an earlier life: the device does not access them.
             _ => {}
         }
         self.free.push(number);

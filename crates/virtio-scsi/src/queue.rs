@@ -4,7 +4,7 @@
 //! - A tag is `active` from the time its command was taken until it was reported.
 //! - Tag *n* has slot *n* and the descriptors that go with it. The device may access them only
 //!   while the tag is active.
-//! - The rings are those of the life `life`, and this queue's alone.
+//! - The rings belong to the life `life`, and only this queue uses them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ const _: () = assert!(TABLE_AT + DESCRIPTORS as usize * DESCRIPTOR_BYTES <= SLOT
 const CODE_AT: usize = RESPONSE_AT + 8;
 /// A response code that the device never gives.
 const UNANSWERED: u8 = 0xFF;
-/// The number of polls between two looks at events.
+/// The number of polls between two checks for events.
 const POLLS: u32 = 1024;
 
 pub(crate) struct ScsiQueue {
@@ -48,10 +48,10 @@ pub(crate) struct ScsiQueue {
     /// The ids by which tasks name commands, by tag; the next field has the bytes of sense data.
     ids: Box<[u64]>,
     sense_bytes: Box<[u8]>,
-    /// The number of bytes asked for, by tag.
+    /// The number of requested bytes, by tag.
     lens: Box<[u32]>,
     count: u32,
-    /// Set if the device violated the protocol: its rings are not used any more.
+    /// Set if the device violated the protocol: its rings are no longer used.
     is_broken: bool,
     task: Option<u16>,
     seen: LifeWord,
@@ -113,7 +113,7 @@ impl ScsiQueue {
         self.address = address(target, unit);
     }
 
-    /// Handles a change of the device's state since this queue last looked.
+    /// Handles changes of the device's state since the last call.
     #[cold]
     fn turn_over(&mut self, word: LifeWord, reports: &mut Vec<Report>) {
         self.seen = word;
@@ -158,8 +158,8 @@ impl ScsiQueue {
             let memory = rings.bytes();
             let found =
                 Response::decode(memory.load_u64(at + RESPONSE_AT), memory.load_u32(at + CODE_AT));
-            // Answered twice, never asked for, or not ended yet: the device has not written its
-            // response.
+            // The command was answered twice, or never sent, or has not ended yet (the device has
+            // not written its response).
             if !*active || found.response == UNANSWERED {
                 break;
             }
@@ -244,7 +244,7 @@ impl HostQueue for ScsiQueue {
         memory.copy_from(at, &header.encode());
         memory.store_u32(at + CODE_AT, u32::from(UNANSWERED) << 24);
 
-        // Read: header, data. Written: response, data.
+        // The device reads header and data, and writes response and data.
         let (table, first) = match self.has_indirect {
             true => (Area::new(memory, at + TABLE_AT), 0),
             false => (areas.descriptors, tag * DESCRIPTORS),
@@ -334,7 +334,7 @@ impl HostQueue for ScsiQueue {
         let message = scsi::Task { what, address: self.address, id };
         let before = self.task.take();
         let begun = self.inner.with_core(self.seen, |core| {
-            // One whose time is up.
+            // Abandon a task whose time is up.
             before.into_iter().for_each(|number| core.abandon(number));
             core.begin(&message)
         });

@@ -220,7 +220,8 @@ impl Bell {
         match &self.mapping {
             Some(mapping) => mapping.bytes().store_u16((self.at % 8) as usize, self.queue),
             None => {
-                // A device that does not take it is gone, which its status will say.
+                // A device that does not accept the notification is gone, which its status will
+                // show.
                 let _ = self.function.write_bar(self.bar, self.at, &self.queue.to_le_bytes());
             }
         }

@@ -92,8 +92,8 @@ mod tests {
     use crate::core::TASK_STRIDE;
     use crate::queue::SLOT_BYTES;
 
-    /// With slots at a multiple of 64, every sixteenth response crossed a page, and QEMU 7.2
-    /// reported 44 more bytes moved than were asked for.
+    /// A regression: with slots at a multiple of 64, every sixteenth response crossed a page, and
+    /// QEMU 7.2 reported 44 bytes more than were requested.
     #[test]
     fn no_slot_lies_across_a_page() {
         for size in (0..=10).map(|log| 1 << log) {

@@ -2,7 +2,7 @@
 
 use qpair_wire::le::{u16_at, u32_at, u64_at};
 
-/// log2 of the bytes of a sector, the unit of addresses.
+/// log2 of the bytes of a sector, which is the unit of addresses.
 pub const SECTOR_SHIFT: u32 = 9;
 /// Bytes of a serial number.
 pub const ID_BYTES: usize = 20;

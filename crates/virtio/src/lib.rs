@@ -19,7 +19,7 @@ pub mod scsi;
 pub const FEATURE_INDIRECT: u64 = 1 << 28;
 /// Feature bit: the device complies with version 1.
 pub const FEATURE_VERSION_1: u64 = 1 << 32;
-/// Feature bit: addresses are those of the platform (an IOMMU).
+/// Feature bit: addresses are those of the platform (of an IOMMU).
 pub const FEATURE_ACCESS_PLATFORM: u64 = 1 << 33;
 
 /// Status bit: the driver has seen the device.

@@ -110,13 +110,13 @@ mod tests {
         let two = Capability { kind: KIND_COMMON, bar: 4, offset: 0, len: 0x38, multiplier: 0 };
         config[0x40..0x54].copy_from_slice(&one.encode());
         config[0x41] = 0x60;
-        // Of another kind in between.
+        // A capability of another type in between.
         config[0x60..0x62].copy_from_slice(&[0x11, 0xF0]);
         config[0xF0..].copy_from_slice(&two.encode());
         assert_eq!(capabilities(&config).count(), 0, "no list");
         config[6] = 0x10;
         assert_eq!(capabilities(&config).collect::<Vec<_>>(), [one, two]);
-        // One that leads to itself, and one that runs over the end.
+        // One capability links to itself, and one extends past the end.
         config[0x61] = 0x60;
         assert_eq!(capabilities(&config).collect::<Vec<_>>(), [one]);
         config[0x61] = 0xFC;

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::jobfile::{Outside, parse};
 use crate::options::{Limits, settle};
 
-/// Reads a log of requests; nothing may panic, and the requests that come out are sound.
+/// Parses a log of requests. It must not panic, and the resulting requests must be valid.
 pub fn read_iolog(bytes: &[u8]) {
     let Ok(log) = crate::iolog::parse(bytes, Path::new("fuzz.log")) else { return };
     for entry in &log.entries {
@@ -17,7 +17,7 @@ pub fn read_iolog(bytes: &[u8]) {
     }
 }
 
-/// Reads and settles a job file; nothing may panic. Files that it includes hold the text itself.
+/// Parses and settles a job file. It must not panic. Included files contain the text itself.
 pub fn read_job_file(text: &str) {
     let include = |path: &Path| match path.to_string_lossy().len() % 3 {
         0 => Err(io::Error::from(io::ErrorKind::NotFound)),

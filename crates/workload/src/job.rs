@@ -15,12 +15,13 @@ use qpair_kernel::Mode;
 
 use crate::iolog::Entry;
 
-/// The direction of a request, and the index into arrays that keep reads, writes and trims apart.
+/// The direction of a request, and the index into arrays that have separate entries for reads,
+/// writes and trims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     Read,
     Write,
-    /// No data moves: the device learns that a range is no longer needed.
+    /// No data is transferred: the device learns that a range is no longer needed.
     Trim,
 }
 
@@ -94,7 +95,7 @@ pub struct Steps {
     pub skip_bytes: i64,
     /// In random order, only the first of this many requests goes to a random place. 0 means 1.
     pub random_every: u32,
-    /// The requests between two random places repeat the place of the one before instead of
+    /// The requests between two random places repeat the range of the previous request instead of
     /// following it.
     pub repeat: bool,
 }
@@ -125,7 +126,7 @@ pub struct LatencyGoal {
     pub window: Duration,
     /// Percentage of the requests that must have at most this latency.
     pub percent: f64,
-    /// The search continues until the job's time is over, even when a depth is found.
+    /// Whether the search continues until the job's time is over, even after a depth is found.
     pub goes_on: bool,
 }
 
@@ -134,13 +135,14 @@ pub struct Replay {
     pub log: PathBuf,
     /// The log's requests. Each refers to its file by an index into [`Job::targets`].
     pub entries: Arc<[Entry]>,
-    /// Requests are submitted at the log's times; otherwise, each as soon as there is room.
+    /// Whether requests are submitted at the log's times. Otherwise each is submitted as soon as
+    /// there is room.
     pub is_paced: bool,
 }
 
 impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A log may have millions of requests.
+        // The entries are omitted, because a log may have millions of requests.
         f.debug_struct("Replay")
             .field("log", &self.log)
             .field("entries", &self.entries.len())
@@ -160,13 +162,13 @@ pub struct HistogramLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteadyOf {
     Iops,
-    /// Bytes a second.
+    /// Bytes per second.
     Bandwidth,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steadiness {
-    /// The largest distance of a value from the mean.
+    /// The largest deviation of a value from the mean.
     Deviation,
     /// The slope of the line that fits the values best, from one value to the next.
     Slope,
@@ -176,18 +178,18 @@ pub enum Steadiness {
 pub struct SteadyGoal {
     pub of: SteadyOf,
     pub by: Steadiness,
-    /// The measure must be below this: percent of the mean, or requests or bytes a second.
+    /// The measure must be below this limit: percent of the mean, or requests or bytes per second.
     pub limit: f64,
-    /// The limit is percent of the mean.
+    /// Whether the limit is in percent of the mean.
     pub percent: bool,
     pub window: Duration,
-    /// Time before the first value is taken.
+    /// The time before the first value is taken.
     pub ramp: Duration,
     pub interval: Duration,
 }
 
 impl SteadyGoal {
-    /// The criterion by fio's name: `iops_slope`.
+    /// Returns the criterion under fio's name, such as `iops_slope`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match (self.of, self.by) {
@@ -202,7 +204,7 @@ impl SteadyGoal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndsWith {
     Group,
-    /// All jobs of its stage; the next stage begins.
+    /// All jobs of the same stage; the next stage begins.
     Stage,
     /// All jobs, including those that have not begun.
     All,
@@ -214,7 +216,7 @@ pub struct Tolerance {
     pub read: Vec<i32>,
     /// Errors of writes, trims and flushes.
     pub write: Vec<i32>,
-    /// A block that fails verification does not end the job, even with [`Verify::fatal`].
+    /// Whether the job continues after a block fails verification, even with [`Verify::fatal`].
     pub wrong_blocks: bool,
 }
 
@@ -261,7 +263,7 @@ pub struct Target {
     /// Size of the file to create if it does not exist, in bytes; it is filled where it will be
     /// read. `None`: the file must exist.
     pub create_bytes: Option<u64>,
-    /// Creates the file sparse: it gets space and content only as it is written.
+    /// Whether the file is created sparse: it gets space and content only as it is written.
     pub sparse: bool,
 }
 
@@ -269,7 +271,7 @@ pub struct Target {
 pub enum TargetOrder {
     RoundRobin,
     Random,
-    /// A target is used until it is finished, then the next one.
+    /// Each target is used until it is finished, and then the next one.
     Sequential,
 }
 
@@ -283,9 +285,9 @@ pub enum RateProcess {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests a second; 0: no limit.
+    /// Requests per second; 0: no limit.
     pub ios_per_s: u64,
-    /// Bytes a second; 0: no limit.
+    /// Bytes per second; 0: no limit.
     pub bytes_per_s: u64,
 }
 
@@ -293,7 +295,8 @@ pub struct Rate {
 pub enum Form {
     /// The queue is kept full: each completed request is replaced, as in fio.
     Full,
-    /// As many requests as the depth are submitted, then all are waited for: S4's *normal*.
+    /// As many requests as the depth are submitted, and then all of them are awaited: S4's
+    /// *normal*.
     Barrier,
     /// As [`Form::Barrier`], reported second by second: S4's *stress*.
     Stress,
@@ -331,9 +334,9 @@ pub struct Verify {
     pub pattern: Vec<u8>,
     /// Length of a chunk with its own header, in bytes; 0: the whole request is one chunk.
     pub interval_bytes: u32,
-    /// Reads and checks everything that was written, at the end of a job that writes.
+    /// Whether everything that was written is read and checked at the end of a job that writes.
     pub after: bool,
-    /// Writes nothing, and only checks what an earlier run of the same job wrote.
+    /// Whether nothing is written, and the job only checks what an earlier run of it wrote.
     pub only: bool,
     pub fatal: bool,
     /// Number of written requests after which they are read and checked, while the job continues to
@@ -341,19 +344,19 @@ pub struct Verify {
     pub backlog: u32,
     /// Requests of the backlog that are read back at a time; 0: all.
     pub backlog_batch: u32,
-    /// Writes the content of each wrong block and its expected content to files in the working
-    /// directory.
+    /// Whether the content of each wrong block and its expected content are written to files in the
+    /// working directory.
     pub dump: bool,
 }
 
-/// The content of written buffers where nothing is verified.
+/// The content of written buffers that are not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Random bytes, made once, with a mark in each 512 of them that no other write has.
+    /// Random bytes, generated once, with a mark in each 512 of them that no other write has.
     Unique,
-    /// Random bytes, made once.
+    /// Random bytes, generated once.
     Random,
-    /// Random bytes, anew for every write.
+    /// Random bytes, generated anew for every write.
     Refill,
     Zeroes,
     Pattern(Vec<u8>),
@@ -364,7 +367,7 @@ pub enum Content {
 pub struct Shape {
     /// Percentage of each chunk that is fixed. The fixed part follows random bytes.
     pub compress_percent: u8,
-    /// Length of a chunk; 0: all of the request.
+    /// The length of a chunk in bytes; 0: the whole request.
     pub chunk_bytes: u32,
     /// Bytes of the fixed part, repeated.
     pub fixed: Vec<u8>,
@@ -380,11 +383,11 @@ pub enum CpuPolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Start to submission.
+    /// From start to submission.
     pub slat: bool,
-    /// Submission to completion.
+    /// From submission to completion.
     pub clat: bool,
-    /// Start (or intended start) to completion.
+    /// From start (or intended start) to completion.
     pub lat: bool,
 }
 
@@ -397,9 +400,11 @@ pub struct Job {
     pub options: Vec<(String, String)>,
     /// The options given to all jobs before this one, under fio's names.
     pub options_of_all: Vec<(String, String)>,
-    /// Jobs of a stage run together; a stage begins when the one before is over.
+    /// The stage of the job. Jobs of a stage run together; a stage begins when the one before is
+    /// over.
     pub stage: u32,
-    /// Jobs of a group are reported together where [`Job::group_reporting`] says so.
+    /// The group of the job. Jobs of a group are reported together if [`Job::group_reporting`] says
+    /// so.
     pub group: u32,
     pub group_reporting: bool,
     /// Number of this job among the clones of its section, from 0.
@@ -411,23 +416,23 @@ pub struct Job {
     /// The interface as the user called it: `io_uring`, `psync`.
     pub engine: String,
     pub direct: bool,
-    /// Rejects the job if its other settings make it write.
+    /// Whether to reject the job if its other settings make it write.
     pub read_only: bool,
-    /// Writes even to a device that holds a file system or is in use by others.
+    /// Whether to write even to a device that holds a file system or is in use by others.
     pub force: bool,
-    /// Drops the device's pages from the page cache before the run. Only used without
+    /// Whether to drop the device's pages from the page cache before the run. Only used without
     /// [`Job::direct`].
     pub invalidate: bool,
 
     pub verbs: Verbs,
     pub order: Order,
-    /// Sizes of requests, by [`Direction`].
+    /// The sizes of requests, by [`Direction`].
     pub block_sizes: [BlockSizes; 3],
     /// Number of equal pieces of a request, submitted as one vector; 0: requests are not vectored.
     /// A request has this many times its block size.
     pub vector_len: u16,
     pub distribution: Distribution,
-    /// In random order, every block is visited once before any block is visited again.
+    /// Whether, in random order, every block is visited once before any block is visited again.
     pub random_map: bool,
     /// Alignment of random offsets in bytes; 0: the smallest block size.
     pub align_bytes: u32,
@@ -443,12 +448,12 @@ pub struct Job {
     pub io_size: Option<u64>,
     /// Total requests to make; `None`: no limit but the bytes.
     pub number_ios: Option<u64>,
-    /// Running out of space ends the job without an error (fio's `fill_device`).
+    /// Whether running out of space ends the job without an error (fio's `fill_device`).
     pub until_full: bool,
     pub loops: u32,
 
     pub runtime: Option<Duration>,
-    /// Repeats the job until [`Job::runtime`] is over.
+    /// Whether the job is repeated until [`Job::runtime`] is over.
     pub time_based: bool,
     /// Time to run before the measurement begins.
     pub ramp: Duration,
@@ -457,7 +462,7 @@ pub struct Job {
     pub wait_for: Option<String>,
     /// Jobs that end when this job ends; `None`: no others.
     pub ends: Option<EndsWith>,
-    /// An error that ends this job ends all jobs.
+    /// Whether an error that ends this job ends all jobs.
     pub error_ends_all: bool,
     pub tolerance: Tolerance,
     /// Rate limits, by [`Direction`].
@@ -478,14 +483,14 @@ pub struct Job {
     pub think_time_spin: Duration,
 
     pub depth: u32,
-    /// Most requests that are submitted in one call.
+    /// The maximum number of requests that are submitted in one call.
     pub batch_submit: u32,
-    /// Fewest completions to wait for at once.
+    /// The minimum number of completions to wait for at once.
     pub batch_complete_min: u32,
-    /// Most completions to take at once; 0: all that are available.
+    /// The maximum number of completions to take at once; 0: all that are available.
     pub batch_complete_max: u32,
-    /// Buffers are in reserved huge pages (`vm.nr_hugepages`). If there are too few, the job does
-    /// not begin.
+    /// Whether buffers are in reserved huge pages (`vm.nr_hugepages`). If there are too few, the
+    /// job does not begin.
     pub huge_pages: bool,
     /// Searches for the largest depth, up to [`Job::depth`], at which requests are fast enough.
     pub latency_target: Option<LatencyGoal>,
@@ -497,9 +502,9 @@ pub struct Job {
     /// Number of writes after which the job flushes; 0: never.
     pub flush_blocks: u32,
     pub flush_at_end: bool,
-    /// Every write is durable when it completes (FUA, O_DSYNC).
+    /// Whether every write is durable when it completes (FUA, O_DSYNC).
     pub force_unit_access: bool,
-    /// Power loss leaves every write either old or new (`RWF_ATOMIC`).
+    /// Whether power loss leaves every write either old or new (`RWF_ATOMIC`).
     pub atomic: bool,
     pub verify: Option<Verify>,
     pub content: Content,
@@ -512,10 +517,10 @@ pub struct Job {
     pub percentiles: Vec<f64>,
     /// Length of a sample of the time series; `None`: one second.
     pub sample: Option<Duration>,
-    /// Files to write the time series to, by kind (`bw`, `iops`, `lat`): fio's `write_bw_log` and
-    /// its kin, the prefix.
+    /// The files of the time series, by kind (`bw`, `iops`, `lat`): the prefixes of fio's
+    /// `write_bw_log` and similar options.
     pub logs: Vec<(String, PathBuf)>,
-    /// The lines of [`Job::logs`] have a column for offsets, which is always 0.
+    /// Whether the lines of [`Job::logs`] have a column for offsets, which is always 0.
     pub log_offset: bool,
     pub histogram_log: Option<HistogramLog>,
 }
@@ -614,7 +619,7 @@ impl Job {
     }
 }
 
-/// Percentiles reported unless others are asked for: fio's.
+/// The percentiles that are reported by default, as in fio.
 pub const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,

@@ -8,7 +8,7 @@ use crate::report::RunReport;
 pub struct Live {
     /// The current phase: "laying out FILE", "ramp", "running" or "verifying".
     pub phase: String,
-    /// Stage, from 0, and how many there are.
+    /// The stage, from 0, and the number of stages.
     pub stage: (u32, u32),
     pub jobs: u32,
     /// Time since the phase began.
@@ -16,9 +16,9 @@ pub struct Live {
     pub total: Option<Duration>,
     /// The part of the phase that is done, 0 to 1, if that is known.
     pub fraction: Option<f64>,
-    /// Requests a second since the last tick, by [`crate::Direction`].
+    /// Requests per second since the last tick, by [`crate::Direction`].
     pub ios_per_s: [f64; 3],
-    /// Bytes a second since the last tick, by [`crate::Direction`].
+    /// Bytes per second since the last tick, by [`crate::Direction`].
     pub bytes_per_s: [f64; 3],
 }
 

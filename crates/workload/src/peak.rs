@@ -28,9 +28,9 @@ pub struct PeakOptions {
     pub mode: Mode,
     pub direct: bool,
     pub block_bytes: u32,
-    /// Requests in flight of each thread.
+    /// The number of requests in flight of each thread.
     pub depth: u32,
-    /// Requests that are submitted, and waited for, at once.
+    /// The number of requests that are submitted, and awaited, at once.
     pub batch: u32,
     /// Number of threads. Each stays on its own processor, from 0 on, if there are enough.
     pub threads: u32,
@@ -43,13 +43,14 @@ pub struct PeakReport {
     pub device: DeviceInfo,
     pub ios: u64,
     pub elapsed: Duration,
-    /// Processor time in user mode, all threads, the kernel's for this process included.
+    /// The processor time in user mode of all threads, including the kernel's threads that work for
+    /// this process.
     pub user: Duration,
     /// Processor time in the kernel.
     pub system: Duration,
-    /// System calls of the channels.
+    /// The number of system calls of the channels.
     pub system_calls: u64,
-    /// Instructions of the threads; `None` where the machine does not count them.
+    /// The number of instructions of the threads; `None` if the machine does not count them.
     pub instructions: Option<u64>,
     pub ios_by_second: Vec<u64>,
 }
@@ -212,7 +213,7 @@ fn read(
     if options.threads > 1 {
         let mut set = rustix::thread::CpuSet::new();
         set.set(number as usize);
-        // Fewer processors than threads: then the scheduler decides.
+        // If there are fewer processors than threads, the scheduler decides.
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
     let block = u64::from(options.block_bytes);

@@ -9,8 +9,9 @@ use qpair_block::DeviceInfo;
 
 use crate::job::{Direction, Job};
 
-/// A histogram of latencies in nanoseconds, to three digits. It allocates when the first latency is
-/// recorded: a job uses a few of the dozen in its report, and there may be hundreds of jobs.
+/// A histogram of latencies in nanoseconds, with three significant digits. It allocates memory when
+/// the first latency is recorded: a job uses a few of the dozen in its report, and there may be
+/// hundreds of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Option<Box<Histogram<u64>>>);
 
@@ -23,7 +24,7 @@ fn empty() -> Histogram<u64> {
 impl Latencies {
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        // It grows to any value that there is.
+        // The histogram grows as needed, so this cannot fail.
         let _ = self.0.get_or_insert_with(|| Box::new(empty())).record(ns.max(1));
     }
 
@@ -35,7 +36,7 @@ impl Latencies {
 
     pub fn add(&mut self, others: &Self) {
         if let Some(others) = &others.0 {
-            // It grows to hold them.
+            // The histogram grows as needed, so this cannot fail.
             let _ = self.0.get_or_insert_with(|| Box::new(empty())).add(&**others);
         }
     }
@@ -84,11 +85,11 @@ pub struct DirectionReport {
     /// Requests completed without error.
     pub ios: u64,
     pub bytes: u64,
-    /// Start to submission.
+    /// From start to submission.
     pub slat: Latencies,
-    /// Submission to completion.
+    /// From submission to completion.
     pub clat: Latencies,
-    /// Start, or intended start where a rate was set, to completion.
+    /// From start, or from the intended start if a rate was set, to completion.
     pub lat: Latencies,
 }
 
@@ -103,7 +104,7 @@ pub struct CpuReport {
     /// Time in the kernel of other threads that worked for the job: those of the `posix` interface,
     /// io_uring's workers and its submission thread.
     pub helpers_system: Duration,
-    /// Voluntary context switches, where a thread slept, of the job's thread and its helpers.
+    /// Voluntary context switches of the job's thread and its helpers: a thread slept.
     pub switches_voluntary: u64,
     /// Involuntary context switches: another thread got the processor.
     pub switches_involuntary: u64,
@@ -111,11 +112,11 @@ pub struct CpuReport {
     pub faults_major: u64,
     /// Page faults that did not.
     pub faults_minor: u64,
-    /// System calls of the job's channels.
+    /// The number of system calls of the job's channels.
     pub system_calls: u64,
-    /// Instructions of the job's thread; `None` where the machine does not count them.
+    /// The number of instructions of the job's thread; `None` if the machine does not count them.
     pub instructions: Option<u64>,
-    /// Cycles of the job's thread; `None` where the machine does not count them.
+    /// The number of cycles of the job's thread; `None` if the machine does not count them.
     pub cycles: Option<u64>,
 }
 
@@ -138,7 +139,7 @@ impl CpuReport {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// End of the sample, from the start of measuring.
+    /// The end of the sample, from the start of the measurement.
     pub end: Duration,
     pub len: Duration,
     /// Requests, by [`Direction`].
@@ -157,7 +158,7 @@ pub struct Sample {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSample {
-    /// The interval's end, from the start of measuring.
+    /// The interval's end, from the start of the measurement.
     pub end: Duration,
     pub direction: Direction,
     /// Length of the last request, bytes.
@@ -166,7 +167,7 @@ pub struct HistogramSample {
     pub buckets: Vec<(u16, u32)>,
 }
 
-/// A block that did not hold what was written.
+/// A block with other content than was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
     pub device: String,
@@ -183,10 +184,10 @@ pub struct VerifyReport {
     pub errors: Vec<VerifyError>,
 }
 
-/// Why a job ended early.
+/// The error that ended a job early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError {
-    /// The kernel's number, or the nearest.
+    /// The kernel's error number, or the nearest one.
     pub errno: i32,
     /// A message that says what failed, on what, and how to fix it if a fix is known.
     pub what: String,
@@ -204,23 +205,24 @@ pub struct Passed {
 pub struct Incidents {
     /// Number of times that a channel's device was reset, or the connection to it rebuilt.
     pub resets: u64,
-    /// Sleeps that timed out although completions had arrived, because their interrupt was missing.
+    /// The number of sleeps that timed out although completions had arrived, because their
+    /// interrupt was missing.
     pub timeouts_polled: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SteadyReport {
-    /// The state was steady, which ended the job.
+    /// Whether the state was steady, which ended the job.
     pub attained: bool,
-    /// The measure of the last window: percent of the mean, or requests or bytes a second.
+    /// The measure of the last window: percent of the mean, or requests or bytes per second.
     pub criterion: f64,
-    /// The largest distance from the mean; 0 where the slope is judged.
+    /// The largest deviation from the mean; 0 if the slope is judged.
     pub max_deviation: f64,
-    /// The slope from one value to the next; 0 where the deviation is judged.
+    /// The slope from one value to the next; 0 if the deviation is judged.
     pub slope: f64,
-    /// Requests a second of the last window, the oldest first.
+    /// The requests per second of the last window, the oldest first.
     pub ios: Vec<u64>,
-    /// Bytes a second of the last window, the oldest first.
+    /// The bytes per second of the last window, the oldest first.
     pub bytes: Vec<u64>,
 }
 
@@ -230,11 +232,11 @@ pub struct JobReport {
     /// The job's devices as they were opened, with the interface and mode that were really used.
     pub devices: Vec<DeviceInfo>,
     pub error: Option<JobError>,
-    /// Begin of measuring, from the begin of the run.
+    /// The beginning of the measurement, from the beginning of the run.
     pub begin: Duration,
-    /// Time measured, without the ramp.
+    /// The measured time, without the ramp.
     pub elapsed: Duration,
-    /// The job ended before its ramp was over: nothing was measured.
+    /// Whether the job ended before its ramp was over, so that nothing was measured.
     pub in_ramp: bool,
     /// Results by [`Direction`].
     pub directions: [DirectionReport; 3],
@@ -315,16 +317,16 @@ pub struct DiskReport {
     pub name: String,
     pub read_ios: u64,
     pub write_ios: u64,
-    /// Reads that were joined to others.
+    /// The number of reads that were merged with others.
     pub read_merges: u64,
     pub write_merges: u64,
-    /// Milliseconds of all reads, added.
+    /// The sum of the durations of all reads, in milliseconds.
     pub read_ms: u64,
-    /// Milliseconds of all writes, added.
+    /// The sum of the durations of all writes, in milliseconds.
     pub write_ms: u64,
-    /// Milliseconds of all requests in flight, added.
+    /// The sum of the durations of all requests in flight, in milliseconds.
     pub queue_ms: u64,
-    /// Percent of the time in which the disk had requests.
+    /// The percentage of the time in which the disk had requests.
     pub busy_percent: f64,
 }
 
@@ -342,6 +344,6 @@ pub struct RunReport {
     pub disks: Vec<DiskReport>,
     /// Notes for people: the mode that `auto` chose, files that were created.
     pub notes: Vec<String>,
-    /// The run was stopped by its observer.
+    /// Whether the observer stopped the run.
     pub interrupted: bool,
 }

@@ -1,4 +1,4 @@
-//! Profiles over the files of a folder.
+//! Runs profiles over the files of a folder.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -32,14 +32,14 @@ fn counts(report: &FilesReport) -> Vec<(&'static str, u64)> {
 fn each_thread_goes_through_its_flow() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str| run_files(&options(&folder, name, 5), &Unwatched).unwrap();
-    // Four threads, five times.
+    // Four threads, five passes each.
     let whole = run("read-files");
     assert_eq!(counts(&whole), [("close", 20), ("open", 20), ("read", 20)]);
     assert_eq!((whole.bytes, whole.operations["read"].bytes), (60 << 14, 20 << 14));
     assert_eq!(run("write-files").operations["write"].bytes, 20 << 14);
     let web = run("webserver");
     assert_eq!(counts(&web), [("close", 200), ("log-append", 20), ("open", 200), ("read", 200)]);
-    // Sizes differ: gamma, of the same mean.
+    // Sizes have a gamma distribution with the same mean.
     assert!(
         web.bytes != 60 << 14 && web.bytes > 30 << 14 && web.bytes < 120 << 14,
         "{}",
@@ -79,7 +79,7 @@ fn writers_of_a_database_write_as_its_readers_read() {
     let report = run_files(&options(&folder, "oltp", 2000), &Unwatched).unwrap();
     let did = &report.operations;
     assert_eq!(did["record-read"].count, 8000);
-    // A round of 100 for each 1000 reads, a block of the log for each 3200.
+    // A round of 100 for each 1000 reads, and a block of the log for each 3200.
     assert_eq!((did["record-write"].count, did["log-write"].count), (800, 2));
     assert_eq!(did["log-write"].bytes, did["log-write"].count * (256 << 10));
 }

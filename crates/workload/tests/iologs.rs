@@ -1,4 +1,4 @@
-//! Logs of requests: replayed as they were written, by this and by fio.
+//! Logs of requests: both this program and fio replay them as they were written.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use qpair_drivers::Drivers;
 use qpair_workload::options::{Limits, command_line, settle};
 use qpair_workload::{JobReport, Unwatched, run};
 
-/// A folder next to the build.
+/// Makes a folder in the build directory.
 fn folder() -> tempfile::TempDir {
     let program = std::env::current_exe().unwrap();
     tempfile::tempdir_in(program.parent().unwrap()).unwrap()
@@ -41,7 +41,7 @@ fn counts(report: &JobReport) -> ([u64; 3], [u64; 3], u64) {
     (of(|did| did.ios), of(|did| did.bytes), report.flushes.ios)
 }
 
-/// The requests of a log, without their times.
+/// Returns the requests of a log, without their times.
 fn requests(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().skip(1).map(|line| line.split_once(' ').unwrap().1.to_owned());
@@ -110,7 +110,7 @@ fn a_log_is_moved_to_another_place() {
     let done = requests(Path::new(&out));
     let ends: Vec<&str> = done.iter().map(|line| line.split_once(' ').unwrap().1).collect();
     assert_eq!(ends, ["read 8192 4096", "trim 0 4096"]);
-    // Requests past the end are refused before the first one, with the way out.
+    // Requests past the end are refused before the first one, with a hint.
     let error = try_job(&format!("{words} replay_align=4k replay_redirect=ram:size=16k"));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("in.log has a request that ends at byte 45056"), "{error}");

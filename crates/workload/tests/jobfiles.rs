@@ -1,4 +1,4 @@
-//! Job files of the kinds that people have, and fio's own examples where they are on the machine.
+//! Typical job files, and fio's own examples if fio is installed.
 
 #![allow(
     clippy::unwrap_used,
@@ -95,7 +95,8 @@ fn writing_and_verifying() {
     assert_eq!(write.targets, check.targets);
 }
 
-/// fio's examples: each is jobs, or an error with its line that names what is not supported.
+/// Each of fio's examples becomes jobs, or an error with its line that names the unsupported
+/// feature.
 #[test]
 fn examples_of_fio_run_or_say_why_not() {
     let folder = std::env::var_os("FIO_EXAMPLES")

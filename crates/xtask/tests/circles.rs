@@ -1,5 +1,5 @@
-//! The modules of a crate import one another in no circle, so that each can be read after those it
-//! imports. A module is a file here.
+//! Checks that the modules of a crate do not import one another in a circle, so that each can be
+//! read after those it imports. A module is a file here.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -43,7 +43,7 @@ impl Crate {
         Self(texts.iter().map(|(file, text)| imports(file, text)).collect())
     }
 
-    /// The files of a circle, the first also at the end.
+    /// Returns the files of a circle. The first one is repeated at the end.
     fn circle(&self) -> Option<Vec<&str>> {
         let (mut done, mut way) = (BTreeSet::new(), Vec::new());
         self.0.keys().find_map(|module| self.circle_from(module, &mut done, &mut way))
@@ -128,7 +128,7 @@ fn paths(words: &[&str], own: &Module) -> Vec<Module> {
     found
 }
 
-/// Adds the paths of a tree as `use` has it, and returns the place after it.
+/// Adds the paths of a tree in a `use` declaration, and returns the position after it.
 fn tree(words: &[&str], mut at: usize, mut path: Module, found: &mut Vec<Module>) -> usize {
     while let Some(&word) = words.get(at) {
         if word == "{" {

@@ -1,8 +1,7 @@
 //! Blocks through which parts of requests are copied.
 //!
-//! A channel that cuts requests makes parts that begin anywhere on the logical block. If the
-//! alignment of memory is larger than that, a part may not have the alignment that its device
-//! needs.
+//! A channel that splits requests makes parts that begin at any logical block. If the memory
+//! alignment is larger than that, a part may lack the alignment that its device needs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ impl Bounces {
             return Ok(None);
         }
         let bytes = 1 << info.transfer_bytes_max.min(BLOCK_BYTES_MAX).ilog2();
-        // A block lies on its own size.
+        // A block is aligned to its own size.
         let bytes = alignment.max(bytes) as usize;
         let blocks = Arena::new(bytes, options.depth.min(BLOCKS_MAX), info.arena_options())
             .map_err(|cause| {
@@ -59,7 +58,7 @@ impl Bounces {
         block
     }
 
-    /// Returns the request that has waited longest, once a block has come back.
+    /// Returns the request that has waited longest, once a block was returned.
     pub(crate) fn next(&mut self) -> Option<u64> {
         self.waiting.pop_front()
     }

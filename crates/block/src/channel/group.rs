@@ -24,7 +24,7 @@ use crate::seam::wake::WakeEvent;
 /// The time for which a wait for several channels polls for completions that come without a system
 /// call, before it sleeps.
 const LOOK_MAX: Duration = Duration::from_millis(1);
-/// The number of polls between two looks at the clock.
+/// The number of polls between two checks of the clock.
 const LOOKS: u32 = 16;
 
 /// Channels that one thread waits for together.
@@ -51,7 +51,7 @@ impl ChannelGroup {
         let wake = devices.first().and_then(|(_, options)| options.wake.clone());
         let alone = devices.len() == 1;
         let open = |(device, options): (&dyn BlockDevice, &ChannelOptions)| {
-            // Among several, the group listens to the event itself.
+            // In a group of several, the group itself listens to the event.
             let wake = options.wake.clone().filter(|_| alone);
             device.open_channel(&ChannelOptions { wake, ..options.clone() })
         };
@@ -59,7 +59,7 @@ impl ChannelGroup {
     }
 
     /// Groups open channels. A single channel must have been opened with `wake`; of several
-    /// channels, no one may know it.
+    /// channels, none may have been.
     pub(crate) fn of(
         channels: Vec<Box<dyn IoChannel>>,
         wake: Option<Arc<WakeEvent>>,
@@ -129,7 +129,7 @@ impl ChannelGroup {
             if clock.is_over(taken, now) || (in_flight == 0 && woken_by_none) {
                 return taken;
             }
-            // Where one was seen, the next is seen too.
+            // If one completion was found by polling, the next one is likely to be found too.
             let looks = found > 0 && self.arrival() != Arrival::Called;
             if alone.is_none()
                 && !looks
@@ -140,8 +140,8 @@ impl ChannelGroup {
         }
     }
 
-    /// Waits in the way of the one member that has requests. Returns `None` if several members have
-    /// requests, or none has, or if the member would not see the wake event.
+    /// Waits in the manner of the only member that has requests. Returns `None` if no member or
+    /// several members have requests, or if the member would not notice the wake event.
     pub(crate) fn wait_alone(
         &mut self,
         completions: &mut Vec<Completion>,
@@ -248,7 +248,7 @@ impl ChannelGroup {
             set.add(fd)?;
             self.set = Some(set);
         }
-        // Where no member needs waiting for, neither does the group.
+        // If no member needs waiting for, neither does the group.
         let Some(set) = &self.set else { return Ok(None) };
         if early.has_no_event() {
             set.add(early.event()?)?;

@@ -9,7 +9,7 @@ use crate::seam::error::Result;
 use crate::seam::request::Completion;
 use crate::seam::sleep::WaitClock;
 
-/// A channel that passes each request on when it is due.
+/// A channel that holds each request until it is due.
 pub(crate) trait Holding: IoChannel {
     /// Returns the channel below.
     fn below(&mut self) -> &mut dyn IoChannel;
@@ -37,11 +37,11 @@ pub(crate) fn wait_holding(
         if clock.is_over(taken, now) || nothing_to_come {
             return taken;
         }
-        // The channel below does the sleeping: it knows the wake event, and its own completions.
+        // The channel below sleeps, because it knows the wake event and its own completions.
         let until = [channel.next_due(), clock.end(taken)].into_iter().flatten().min();
         let count = channel.below().wait(completions, clock.rest(taken, until, now));
         taken += count;
-        // Nothing came and no request is due: another thread wants the worker.
+        // No completion came and no request is due, so the wake event ended the sleep.
         let early = until.is_none_or(|until| Instant::now() < until);
         if count == 0 && channel.has_wake() && early {
             return taken;
@@ -52,8 +52,8 @@ pub(crate) fn wait_holding(
 /// The descriptor of a channel that holds requests back. It polls readable when a request is due,
 /// and when the descriptor of the channel below does.
 ///
-/// The descriptor is created when a caller first asks for it, so that other callers pay for no
-/// system call.
+/// The descriptor is created when a caller first asks for it, so that other callers make no system
+/// call for it.
 #[derive(Default)]
 pub(crate) struct Alarm {
     timer: Option<Timer>,
@@ -84,8 +84,7 @@ impl Alarm {
     /// has `below_in_flight` requests.
     pub(crate) fn arm(&mut self, due: Option<Instant>, below_in_flight: u32) {
         let Some(timer) = &mut self.timer else { return };
-        // Without a descriptor of its own, the device below has completions as soon as it has
-        // requests.
+        // A device below without a descriptor has completions as soon as it has requests.
         let is_ready = self.set.is_none() && below_in_flight > 0;
         if timer.set(if is_ready { Some(timer.past()) } else { due }) {
             self.system_calls += 1;

@@ -8,13 +8,12 @@ use crate::seam::request::{Completion, Request};
 /// A channel, and the state that a thread needs to sleep for several of them.
 pub(crate) struct MemberChannel {
     pub(crate) channel: Box<dyn IoChannel>,
-    /// Whether the channel has no descriptor, because its completions are there as soon as it has
-    /// requests.
+    /// Whether the channel has no descriptor, because its requests complete at once.
     prompt: bool,
     /// Whether requests were submitted since the doorbell last rang.
     dirty: bool,
-    /// The descriptor may be readable although nothing is in flight, because its completions were
-    /// taken already.
+    /// Whether the descriptor may be readable although nothing is in flight, because its
+    /// completions were taken already.
     stale: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Descriptors that stand for several, for the `completion_fd` of a channel that is made of
+//! Descriptors that combine several others, for the `completion_fd` of a channel that consists of
 //! channels.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,8 @@ pub struct PollSet {
 }
 
 impl PollSet {
-    /// Creates an empty set.
+    /// The operating system's error, for example if the process has its maximum number of
+    /// descriptors.
     ///
     /// # Errors
     /// The operating system's, for example where a process has as many descriptors as it may.
@@ -33,7 +34,7 @@ impl PollSet {
     /// Adds a descriptor. The kernel removes it from the set when its owner closes it.
     ///
     /// # Errors
-    /// The operating system's, for example where the descriptor can't be polled.
+    /// The operating system's error, for example if the descriptor cannot be polled.
     pub fn add(&self, fd: BorrowedFd<'_>) -> Result<()> {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
@@ -47,11 +48,11 @@ impl AsFd for PollSet {
     }
 }
 
-/// Completions that a channel made by itself, without the channel below, and the event that
-/// announces them.
+/// Completions that a channel made itself, without the channel below, and the event that announces
+/// them.
 ///
-/// The event is created when a caller first wants to sleep for it, so that other callers pay for no
-/// system call.
+/// The event is created when a caller first wants to sleep on it, so that other callers make no
+/// system call for it.
 pub(crate) struct EarlyQueue {
     ended: Vec<Completion>,
     event: Option<OwnedFd>,
@@ -138,20 +139,20 @@ impl Timer {
         Ok(Self { fd, armed: None, made: Instant::now() })
     }
 
-    /// Returns an instant that has passed: a timer that is set to it is readable at once.
+    /// Returns an instant that has passed. A timer that is set to it is readable at once.
     pub(crate) fn past(&self) -> Instant {
         self.made
     }
 
-    /// Sets or clears the instant. Returns whether that took a system call. Setting the timer makes
-    /// it unreadable until the instant.
+    /// Sets or clears the instant. Returns whether that needed a system call. Setting the timer
+    /// makes it unreadable until the instant.
     pub(crate) fn set(&mut self, due: Option<Instant>) -> bool {
         if due == self.armed {
             return false;
         }
         self.armed = due;
         let value = match due {
-            // Zero would disarm it.
+            // Zero would disarm the timer.
             Some(due) => due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1)),
             None => Duration::ZERO,
         };

@@ -32,7 +32,7 @@ impl ReadyQueue {
         self.ended.len() >= self.depth
     }
 
-    /// Ends `request`. The caller has asked [`ReadyQueue::is_full`].
+    /// Completes `request`. The caller must have checked [`ReadyQueue::is_full`].
     #[inline]
     pub(crate) fn push(&mut self, request: Request, result: Result<(), IoError>) {
         self.statistics.count(request.op, request.len_bytes, result);
@@ -46,7 +46,7 @@ impl ReadyQueue {
         count
     }
 
-    /// All that is in flight is here already, so only an empty queue sleeps.
+    /// Everything in flight has completed already, so a wait sleeps only if the queue is empty.
     pub(crate) fn wait(
         &mut self,
         completions: &mut Vec<Completion>,

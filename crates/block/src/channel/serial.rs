@@ -1,5 +1,5 @@
-//! A device that is read and written one request after the other, for callers that want a few
-//! blocks and are in no hurry.
+//! A device that is read and written one request after the other, for callers that need few blocks
+//! and can wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::seam::device::{BlockDevice, ChannelOptions, IoChannel, WaitOptions};
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::request::{Completion, Op, Request};
 
-/// Bytes of one transfer, at most.
+/// The maximum number of bytes of one transfer.
 const TRANSFER_BYTES_MAX: u32 = 256 << 10;
 
 /// A private channel to a device, with memory for one request.

@@ -1,6 +1,6 @@
 //! A fixed number of slots, for the state that a channel keeps of requests it passed on.
 
-/// Slots named by small numbers that travel as tags; allocated once.
+/// Slots that are named by small numbers, which are used as tags. The memory is allocated once.
 pub(crate) struct Slots<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,

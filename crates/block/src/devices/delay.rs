@@ -1,9 +1,9 @@
 //! The delay device: another device with added latency.
 //!
-//! A request is held for its latency and only then passed on, so its whole time is the latency plus
+//! A request is held for its latency before it is passed on, so its total time is the latency plus
 //! that of the device below. Any number of requests are held at once, as in a drive without a limit
-//! on parallelism. Latencies are per verb, so each verb's requests fall due in the order they came,
-//! and three queues without sorting are enough.
+//! on parallelism. Latencies are per operation, so the requests of an operation become due in the
+//! order in which they came, and three queues without sorting are enough.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -17,19 +17,19 @@ use crate::seam::device::{
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::request::{Completion, Op, Request};
 
-/// Largest latency, so that a mistyped unit is noticed: one minute.
+/// The largest latency, one minute, so that a mistyped unit is noticed.
 const LATENCY_US_MAX: u64 = 60_000_000;
 
-/// Latencies that a [`DelayDevice`] adds, microseconds; 0 adds none.
+/// The latencies that a [`DelayDevice`] adds, in microseconds; 0 adds none.
 ///
-/// A sleep is as exact as the kernel's timer slack, 50 us unless the thread has asked for less.
+/// A sleep is as exact as the kernel's timer slack: 50 us, unless the thread has requested less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayOptions {
-    /// Added to reads.
+    /// The latency added to reads.
     pub read_us: u64,
-    /// Added to writes, discards and write-zeroes.
+    /// The latency added to writes, discards and write-zeroes.
     pub write_us: u64,
-    /// Added to flushes.
+    /// The latency added to flushes.
     pub flush_us: u64,
 }
 
@@ -107,7 +107,7 @@ impl BlockDevice for DelayDevice {
     }
 }
 
-/// Requests that have the same latency, in the order in which they fall due.
+/// Requests with the same latency, in the order in which they become due.
 struct Lane {
     latency: Duration,
     held: VecDeque<(Instant, Request)>,

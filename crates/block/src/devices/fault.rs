@@ -1,4 +1,4 @@
-//! The fault device: another device that fails on command, or by chance.
+//! The fault device: another device that fails on command, or at random.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use crate::seam::error::{Error, ErrorKind, IoError, Result};
 use crate::seam::request::{Completion, Op, Request};
 use crate::seam::sleep::WaitClock;
 
-/// The size of a sector for torn writes, in bytes: every drive writes a sector whole.
+/// The size of a sector for torn writes, in bytes: every drive writes a sector atomically.
 const SECTOR_BYTES: u64 = 512;
 
 /// The initial faults of a [`FaultDevice`]. Rates are probabilities per request, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultOptions {
-    /// The seed of all random faults. Channels draw from seeds of their own, in the order they are
-    /// opened.
+    /// The seed of all random faults. Channels draw from separate seeds, in the order in which they
+    /// are opened.
     pub seed: u64,
-    /// Share of reads that fail.
+    /// The share of reads that fail.
     pub read_error_rate: f64,
-    /// Share of writes (and discards and write-zeroes) that fail, writing nothing.
+    /// The share of writes (and discards and write-zeroes) that fail without writing anything.
     pub write_error_rate: f64,
-    /// Share of flushes that fail.
+    /// The share of flushes that fail.
     pub flush_error_rate: f64,
-    /// Share of reads that succeed with one bit flipped.
+    /// The share of reads that succeed with one bit flipped.
     pub corrupt_read_rate: f64,
 }
 
 /// A device that fails as its [`FaultControl`] says.
 ///
-/// A request that fails never reaches the device below. A torn write reaches it cut short. A
+/// A request that fails never reaches the device below. A torn write reaches it truncated. A
 /// corrupt read comes back from it with one bit flipped in the buffer.
 #[derive(Debug)]
 pub struct FaultDevice {
@@ -124,8 +124,8 @@ impl BlockDevice for FaultDevice {
         Ok(Box::new(FaultChannel {
             inner: self.inner.open_channel(options)?,
             control: self.control.clone(),
-            // Spread by an odd number, so that channels of neighbouring seeds do not repeat each
-            // other.
+            // Multiplied by an odd number, so that the channels of adjacent seeds do not repeat
+            // each other.
             rng: fastrand::Rng::with_seed(
                 self.seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             ),
@@ -140,7 +140,7 @@ impl BlockDevice for FaultDevice {
     }
 }
 
-/// A request at the device below, as its owner knows it.
+/// The state of a request at the device below.
 struct Passed {
     tag: u64,
     len_bytes: u32,
@@ -152,7 +152,7 @@ struct FaultChannel {
     inner: Box<dyn IoChannel>,
     control: FaultControl,
     rng: fastrand::Rng,
-    /// Torn writes end on a multiple of this, bytes.
+    /// Torn writes end at a multiple of this number of bytes.
     sector_grid: u64,
     depth: u32,
     passed: Slots<Passed>,
@@ -284,7 +284,7 @@ impl IoChannel for FaultChannel {
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         if self.set.is_none() {
-            // Where the device below needs no waiting, neither do its faults.
+            // If the device below needs no waiting, neither do its faults.
             let Some(below) = self.inner.completion_fd()? else { return Ok(None) };
             let set = PollSet::new()?;
             set.add(below)?;

@@ -22,10 +22,10 @@ pub(crate) enum Fault {
     Corrupt,
 }
 
-/// Faults of one verb. Discard and write-zeroes count as writes.
+/// The faults of one operation. Discard and write-zeroes count as writes.
 #[derive(Default)]
 struct Verb {
-    /// Probability, as the bits of an f64.
+    /// The probability, as the bits of an f64.
     error_rate: AtomicU64,
     failing: AtomicBool,
     /// The number of requests until the one that fails; 0 if none will.
@@ -56,12 +56,12 @@ struct State {
     corrupt_reads: AtomicU64,
 }
 
-/// Faults injected so far.
+/// The numbers of faults injected so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Requests failed, torn writes among them.
+    /// Failed requests, including torn writes.
     pub errors: u64,
-    /// Writes torn.
+    /// Torn writes.
     pub torn_writes: u64,
     /// Reads with a flipped bit.
     pub corrupt_reads: u64,
@@ -94,7 +94,7 @@ impl FaultControl {
         self.state.errno.store(error.errno, SeqCst);
     }
 
-    /// Makes a share of the requests of a verb fail: 0 none, 1 all.
+    /// Makes a share of the requests of an operation fail: 0 none, 1 all.
     pub fn set_error_rate(&self, op: Op, rate: f64) {
         self.verb(op).error_rate.store(rate.to_bits(), SeqCst);
     }
@@ -114,30 +114,31 @@ impl FaultControl {
         self.state.flushes.failing.store(fail, SeqCst);
     }
 
-    /// Makes every request fail from now on, or stops that: a device that is gone.
+    /// Makes every request fail from now on, as on a device that is gone, or stops that.
     pub fn fail_all(&self, fail: bool) {
         self.fail_reads(fail);
         self.fail_writes(fail);
         self.fail_flushes(fail);
     }
 
-    /// Makes growing fail for want of space, or stops that.
+    /// Makes growing fail with a lack of space, or stops that.
     pub fn fail_grow(&self, fail: bool) {
         self.state.growing_fails.store(fail, SeqCst);
     }
 
-    /// Makes the `nth` request of a verb from now fail, once: 1 is the next one, 0 cancels the
-    /// fault.
+    /// Makes the `nth` request of an operation from now fail, once: 1 is the next one, 0 cancels
+    /// the fault.
     pub fn fail_nth(&self, op: Op, nth: u64) {
         self.verb(op).countdown.store(nth, SeqCst);
     }
 
-    /// Makes the next `count` requests of a verb fail; 0 cancels the fault.
+    /// Makes the next `count` requests of an operation fail; 0 cancels the fault.
     pub fn fail_next(&self, op: Op, count: u64) {
         self.verb(op).next.store(count, SeqCst);
     }
 
-    /// Makes every request of a verb that touches a range of bytes on the device fail: a bad spot.
+    /// Makes every request of an operation fail that overlaps a range of bytes on the device: a bad
+    /// spot.
     pub fn fail_range(&self, op: Op, range: Range<u64>) {
         let verb = self.verb(op);
         verb.ranges.lock().push(range);
@@ -158,7 +159,7 @@ impl FaultControl {
     }
 
     fn set_tear(&self, nth: u64, sectors: u64, crash: bool) {
-        // Off while it changes, so that no write sees half of it.
+        // Disabled during the change, so that no write sees half of it.
         self.state.tear_countdown.store(0, SeqCst);
         self.state.tear_sectors.store(sectors, SeqCst);
         self.state.tear_crashes.store(crash, SeqCst);
@@ -192,8 +193,8 @@ impl FaultControl {
         self.fail_grow(false);
     }
 
-    /// Returns the number of requests of a verb so far, including failed ones. Run a test once
-    /// without faults to learn how many there are.
+    /// Returns the number of requests of an operation so far, including failed ones. Run a test
+    /// once without faults to learn how many there are.
     #[must_use]
     pub fn seen(&self, op: Op) -> u64 {
         self.verb(op).seen.load(SeqCst)
@@ -213,14 +214,14 @@ impl FaultControl {
         self.state.growing_fails.load(SeqCst)
     }
 
-    /// Decides which fault `request` gets. Call it once for each request: the call also counts the
-    /// request.
+    /// Chooses the fault of `request`. Call it once for each request, because the call also counts
+    /// the request.
     pub(crate) fn decide(&self, request: &Request, rng: &mut fastrand::Rng) -> Fault {
         let state = &*self.state;
         let verb = self.verb(request.op);
         verb.seen.fetch_add(1, SeqCst);
         let error = IoError::from_errno(state.errno.load(SeqCst));
-        // Both count every request, whichever strikes.
+        // Both count every request, whichever causes the fault.
         let is_nth = count_down(&verb.countdown);
         let torn = request.op == Op::Write && count_down(&state.tear_countdown);
         let fails = count_down_any(&verb.next)
@@ -267,8 +268,8 @@ fn count_down_any(countdown: &AtomicU64) -> bool {
         && countdown.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// Draws a random number only if `rate` is not 0, so that one verb's rate does not change the
-/// faults of another verb.
+/// Draws a random number only if `rate` is not 0, so that the rate of one operation does not change
+/// the faults of another one.
 fn happens(rate: &AtomicU64, rng: &mut fastrand::Rng) -> bool {
     let rate = f64::from_bits(rate.load(SeqCst));
     rate > 0.0 && rng.f64() < rate

@@ -1,14 +1,14 @@
 //! The limit device: another device with a limited rate.
 //!
-//! Each limit is a bucket that fills with time. The bucket is kept as the moment up to which its
-//! time is spent. A request that is let through moves that moment by its cost, and no request is
-//! let through while the moment lies ahead. A large request is therefore let through at once and
-//! paid for afterwards, the rate holds in the long run, and an idle caller has saved up
-//! [`BURST_NS`] at most.
+//! Each limit is a bucket that fills with time. The bucket is stored as the moment up to which its
+//! time is spent. A request that passes moves that moment by its cost, and no request passes while
+//! the moment lies in the future. A large request therefore passes at once and is charged
+//! afterwards. The rate holds in the long run, and an idle caller has saved at most [`BURST_NS`].
 //!
 //! A channel takes time from the shared buckets in pieces of [`PIECE_NS`], and spends it without
-//! reading the clock or touching memory that other channels write. Reads and writes wait in a queue
-//! each, so that a limit of one delays no other; flushes, discards and write-zeroes never wait.
+//! reading the clock or accessing memory that other channels write. Reads and writes wait in
+//! separate queues, so that a limit of one does not delay the other. Flushes, discards and
+//! write-zeroes never wait.
 
 use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use crate::seam::device::{
 use crate::seam::error::Result;
 use crate::seam::request::{Completion, Op, Request};
 
-/// The time that a bucket saves up at most.
+/// The maximum time that a bucket saves.
 const BURST_NS: u64 = 5_000_000;
 /// The time that a channel takes from a bucket at once.
 const PIECE_NS: u64 = 100_000;
@@ -35,13 +35,13 @@ const COST_SHIFT: u32 = 20;
 /// The limits of a [`LimitDevice`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Reads and writes a second.
+    /// Reads and writes per second.
     pub ios_per_s: u64,
-    /// Bytes read and written a second.
+    /// Bytes read and written per second.
     pub bytes_per_s: u64,
-    /// Bytes read a second.
+    /// Bytes read per second.
     pub read_bytes_per_s: u64,
-    /// Bytes written a second.
+    /// Bytes written per second.
     pub written_bytes_per_s: u64,
 }
 
@@ -62,7 +62,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Takes `piece_ns` of time from a bucket. An empty bucket returns the moment at which it has
+    /// Takes `piece_ns` of time from a bucket. An empty bucket returns the moment from which it has
     /// time again.
     fn take(&self, bucket: usize, piece_ns: u64, now_ns: u64) -> std::result::Result<(), u64> {
         let spent = &self.buckets[bucket];
@@ -70,7 +70,7 @@ impl Shared {
             let saved_ns = spent_ns.max(now_ns.saturating_sub(BURST_NS));
             (spent_ns <= now_ns).then(|| saved_ns.saturating_add(piece_ns))
         };
-        // The bucket is all there is to see: nothing else is published with it.
+        // No other data is published together with the bucket.
         spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map(drop)
     }
 }
@@ -84,7 +84,7 @@ pub struct LimitDevice {
 }
 
 impl LimitDevice {
-    /// Wraps `inner`, with no limit yet.
+    /// Wraps `inner`, without limits at first.
     #[must_use]
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
         let start = Instant::now();
@@ -181,7 +181,7 @@ struct LimitChannel {
     inner: Box<dyn IoChannel>,
     shared: Arc<Shared>,
     depth: u32,
-    /// The number of the setting that `costs` were computed from.
+    /// The number of the setting from which `costs` were computed.
     settings: u64,
     /// Whether any of `costs` is not 0.
     is_limited: bool,
@@ -194,8 +194,8 @@ struct LimitChannel {
     /// The waiting reads, and the waiting writes, each with its position among all.
     lanes: [VecDeque<(u64, Request)>; 2],
     turn: u64,
-    /// The earliest moment at which the first waiting request may go, by the limit clock and by the
-    /// system's.
+    /// The earliest moment at which the first waiting request may pass, by the limit clock and by
+    /// the system's clock.
     due_ns: u64,
     due_at: Instant,
     has_wake: bool,
@@ -203,7 +203,7 @@ struct LimitChannel {
 }
 
 impl LimitChannel {
-    /// Takes over limits that were set since.
+    /// Adopts limits that were set since the last call.
     #[inline]
     fn learn(&mut self) {
         let settings = self.shared.settings.load(Ordering::Acquire);
@@ -224,11 +224,11 @@ impl LimitChannel {
         self.left = [0; 4];
         self.is_limited = self.costs != [0; 4];
         self.settings = settings;
-        // What waits is looked at again.
+        // Check the waiting requests again.
         (self.due_ns, self.due_at) = (0, Instant::now());
     }
 
-    /// Charges a request to all limits that apply to it, or returns `false` if it has to wait.
+    /// Charges a request to all limits that apply to it. Returns `false` if the request must wait.
     #[inline]
     fn pay(&mut self, op: Op, len_bytes: u32) -> bool {
         for limit in limits_of(op) {
@@ -243,7 +243,7 @@ impl LimitChannel {
         true
     }
 
-    /// Gives back the cost of a request that the channel below has no room for.
+    /// Refunds the cost of a request for which the channel below has no room.
     #[cold]
     fn refund(&mut self, op: Op, len_bytes: u32) {
         for limit in limits_of(op) {
@@ -258,14 +258,14 @@ impl LimitChannel {
         self.costs[limit].saturating_mul(count)
     }
 
-    /// Passes a request that may go to the channel below.
+    /// Passes a request to the channel below.
     #[inline]
     fn pass_on(&mut self, request: Request) -> std::result::Result<(), Request> {
         let (op, len_bytes) = (request.op, request.len_bytes);
         self.inner.submit(request).inspect_err(|_| self.refund(op, len_bytes))
     }
 
-    /// Takes a piece of time from a bucket, and the channel's debt.
+    /// Takes a piece of time from a bucket, and settles the channel's debt.
     fn refill(&mut self, limit: usize) -> bool {
         let debt_ns = self.left[limit].unsigned_abs() >> COST_SHIFT;
         let now_ns = (self.shared.clock)();
@@ -296,7 +296,7 @@ impl LimitChannel {
         self.lanes.iter().map(|lane| lane.len() as u32).sum()
     }
 
-    /// Passes on the waiting requests that may go, in the order in which they came.
+    /// Passes on the waiting requests that may pass, in the order in which they came.
     fn release(&mut self) {
         if self.held() == 0 {
             return;
@@ -325,7 +325,7 @@ impl LimitChannel {
             released = true;
         }
         if self.due_ns == before.0 {
-            // The same instant as before, so that the timer is not set again.
+            // Keep the previous instant, so that the timer is not set again.
             self.due_at = before.1;
         }
         if released {
@@ -431,7 +431,7 @@ impl IoChannel for LimitChannel {
         self.learn();
         if !self.alarm.is_made() {
             let below = self.inner.completion_fd()?;
-            // Until a limit is set nothing needs waiting for that does not below.
+            // Until a limit is set, this channel needs waiting only if the one below does.
             if below.is_none() && !self.is_limited {
                 return Ok(None);
             }

@@ -1,4 +1,4 @@
-//! The devices made of software, over memory or over other devices.
+//! Software devices, over memory or over other devices.
 
 pub(crate) mod carve;
 pub(crate) mod delay;

@@ -23,9 +23,9 @@ impl Default for NullOptions {
     }
 }
 
-/// A device without a medium, to measure the cost of everything but the device.
+/// A device without a medium, to measure the cost of everything except the device.
 ///
-/// Writes are forgotten, and reads leave the buffer exactly as it was: a store cannot live on it.
+/// Writes are discarded, and reads leave the buffer unchanged: a store cannot use it.
 #[derive(Debug)]
 pub struct NullDevice {
     info: DeviceInfo,
@@ -51,7 +51,7 @@ impl NullDevice {
             logical_block_bytes: 512,
             memory_alignment_bytes: 1,
             transfer_bytes_max: 1 << 30,
-            // Nothing is kept that could be torn.
+            // No data is stored, so no write can be torn.
             atomic_write_bytes_min: 512,
             atomic_write_bytes: 1 << 30,
             volatile_write_cache: false,

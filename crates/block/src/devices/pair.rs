@@ -19,8 +19,8 @@ pub const PAIR_SECOND_BYTES: u64 = 1 << 62;
 
 struct PairChannel {
     sides: ChannelGroup,
-    /// Holds nothing: its event tells a thread that sleeps on the descriptor of completions that
-    /// are there at once.
+    /// Has no entries. Its event wakes a thread that sleeps on the descriptor, for completions that
+    /// are available at once.
     early: EarlyQueue,
 }
 
@@ -53,7 +53,8 @@ impl IoChannel for PairChannel {
 
     fn kick(&mut self) {
         self.sides.kick();
-        // Only this tells a thread that sleeps on the descriptor of a side without one.
+        // A thread that sleeps on the descriptor gets no other notification of a side without a
+        // descriptor.
         if self.sides.is_unsignalled() {
             self.early.tell();
         }
@@ -127,7 +128,7 @@ mod tests {
             buffer.copy_from(0, &[tag as u8; 4096]);
             pair.submit(Request::write(offset_bytes, 4096, buffer, tag)).unwrap();
         }
-        // Past the end of the second, though the first is that large.
+        // This is past the end of the second device, although the first one is large enough.
         let past = Request::read(PAIR_SECOND_BYTES + (64 << 10), 4096, arena.lease().unwrap(), 3);
         pair.submit(past).unwrap();
         pair.submit(Request { offset_bytes: PAIR_SECOND_BYTES, ..Request::flush(4) }).unwrap();

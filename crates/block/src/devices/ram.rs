@@ -1,8 +1,8 @@
-//! The RAM device: a disk in memory, gone with the process.
+//! The RAM device: a disk in memory that is lost with the process.
 //!
-//! Memory is cut into chunks, each under its own lock, so that workers meet only when they touch
-//! the same chunk. A channel keeps its own list of chunks and asks for a new one when the device
-//! has grown past it: the list itself costs no lock per request.
+//! Memory is divided into chunks, each with its own lock, so that workers contend only for the same
+//! chunk. A channel has its own list of chunks and asks for a new one when the device has grown
+//! past it, so the list needs no lock per request.
 
 use qpair_memory::locks::RwLock;
 use std::fmt;
@@ -18,8 +18,8 @@ use crate::seam::error::{Error, ErrorKind, IoError, Result};
 use crate::seam::request::{Completion, Op, Request};
 use crate::seam::size::format_bytes;
 
-/// The number of bytes under one lock. Large enough that the allocator maps each chunk, zeroed and
-/// untouched until used.
+/// The number of bytes under one lock. It is large enough that the allocator maps each chunk,
+/// zeroed and not touched before use.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The options of a [`RamDevice`].
@@ -27,7 +27,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub struct RamOptions {
     /// The initial size in bytes; a multiple of the logical block.
     pub size_bytes: u64,
-    /// Smallest unit of addressing, bytes; a power of two from 512 to 64 KiB.
+    /// The smallest unit of addressing in bytes: a power of two from 512 to 64 KiB.
     pub logical_block_bytes: u32,
     /// Whether [`BlockDevice::grow`] works.
     pub growable: bool,
@@ -70,8 +70,8 @@ impl RamDevice {
     /// Creates the device. Memory is used only where it is touched.
     ///
     /// # Errors
-    /// `Invalid` if sizes are off their grid; `NoSpace` if the device is larger than the machine's
-    /// memory.
+    /// `Invalid` if sizes are not multiples of their units; `NoSpace` if the device is larger than
+    /// the machine's memory.
     pub fn new(options: RamOptions) -> Result<Self> {
         let RamOptions { size_bytes, logical_block_bytes, growable, read_only } = options;
         let name = format!("ram:size={}", format_bytes(size_bytes));
@@ -172,8 +172,8 @@ impl BlockDevice for RamDevice {
 struct RamChannel {
     info: DeviceInfo,
     memory: Arc<Memory>,
-    /// This channel's copy of the list of chunks; shorter than the device's after the device has
-    /// grown.
+    /// This channel's copy of the list of chunks, which is shorter than the device's after the
+    /// device has grown.
     chunks: Vec<Chunk>,
     ready: ReadyQueue,
 }

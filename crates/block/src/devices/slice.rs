@@ -1,8 +1,8 @@
-//! A part of a device, as a device of its own.
+//! A part of a device, as a separate device.
 //!
-//! Requests are moved by the start of the slice on their way down, and come back unchanged. The
-//! device below checks them. A request past the end of the slice is sent to an offset that no
-//! device has, so that the device below rejects it.
+//! A request is moved by the start of the slice on its way down, and comes back unchanged. The
+//! device below checks it. A request past the end of the slice is sent to an offset that no device
+//! has, so that the device below rejects it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::seam::request::{Completion, Op, Request};
 /// An offset past the end of every device, aligned to every block size.
 const NOWHERE: u64 = 1 << 63;
 
-/// A range of a device. A flush goes to the whole device. The errors and resets are those of the
+/// A range of a device. A flush applies to the whole device. Errors and resets are those of the
 /// device.
 #[derive(Debug)]
 pub struct SliceDevice {

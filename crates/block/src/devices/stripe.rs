@@ -1,11 +1,11 @@
 //! Striping over several devices (RAID-0). The layout is described in docs/design/block-layer.md.
 //!
 //! A request inside one stripe unit goes straight to its member. A request that crosses units is
-//! cut at their borders, and its parts run one after the other: there is one buffer, which travels
-//! by value from part to part. That costs latency for requests larger than a unit (choose a unit
-//! that holds them), and keeps the rule that a buffer has one owner at a time. The first error ends
-//! a request; later parts are not started. A part that is not aligned to the members' alignment of
-//! memory is copied through an aligned block.
+//! split at their borders, and its parts run one after the other, because there is one buffer,
+//! which is passed by value from part to part. That costs latency for requests larger than a unit
+//! (choose a unit that holds them), and keeps the rule that a buffer has one owner at a time. The
+//! first error ends a request, and later parts are not started. A part that does not have the
+//! members' memory alignment is copied through an aligned block.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub struct Member {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
     /// The first byte of data on the device, a multiple of the logical block. The bytes before it
-    /// (a superblock, for example) stay untouched.
+    /// (for example a superblock) are not touched.
     pub start_bytes: u64,
 }
 
@@ -62,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// Returns the number of rows that `size_bytes` take.
+    /// Returns the number of rows for `size_bytes`.
     fn rows(&self, size_bytes: u64) -> u64 {
         size_bytes.div_ceil(self.unit_bytes).div_ceil(self.starts_bytes.len() as u64)
     }
@@ -77,9 +77,9 @@ impl Layout {
     }
 }
 
-/// Several devices as one.
+/// Several devices combined into one.
 ///
-/// The size is the number of whole rows of units that fit the smallest member. Writes inside one
+/// The size is the number of whole rows of units that fit on the smallest member. Writes inside one
 /// unit keep the members' atomic write unit; a write that crosses units does not. A flush goes to
 /// every member.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl StripeDevice {
         let atomic_write_bytes_min =
             infos.iter().map(|i| i.atomic_write_bytes_min).max().unwrap_or(0);
         let atomic_write_bytes = infos.iter().map(|i| i.atomic_write_bytes).min().unwrap_or(0);
-        // With one member, requests move by its start alone.
+        // With one member, requests are moved by its start only.
         let units = if members.len() == 1 { 0 } else { unit_bytes };
         let grid_bytes = members.iter().fold(units, |grid, member| grid | member.start_bytes);
         let info = DeviceInfo {
@@ -202,8 +202,8 @@ impl BlockDevice for StripeDevice {
             return Ok(());
         }
         let rows = self.layout.rows(size_bytes);
-        // A member that grew before another one failed is only larger than it need be: the stripe
-        // stays as it was.
+        // If a member grew before another one failed, it is only larger than necessary. The stripe
+        // is unchanged.
         for member in &self.members {
             let member_bytes = rows
                 .checked_mul(self.layout.unit_bytes)
@@ -227,13 +227,13 @@ impl BlockDevice for StripeDevice {
         let shrunk = self.members.iter().try_for_each(|member| {
             member.device.shrink(member.start_bytes + rows * self.layout.unit_bytes)
         });
-        // Where one failed, those before it are smaller all the same.
+        // If a member failed, those before it are smaller nevertheless.
         self.size_bytes.store(self.layout.size_bytes(&self.members), Ordering::Release);
         shrunk
     }
 
-    /// Resets all members, also after one that fails, and returns the first failure. When it
-    /// returns, the part under way of a request over several units has come back; later parts of
+    /// Resets all members, even after one has failed, and returns the first failure. When it
+    /// returns, the part in flight of a request over several units has come back. Later parts of
     /// that request may have been sent since.
     fn reset(&self) -> Result<()> {
         let results: Vec<_> = self.members.iter().map(|member| member.device.reset()).collect();
@@ -246,7 +246,7 @@ impl BlockDevice for StripeDevice {
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
-        // With several members the stripe listens to the wake event itself, and cuts requests.
+        // With several members, the stripe itself listens to the wake event, and splits requests.
         let (mut below, mut bounces) = (options.clone(), None);
         if self.members.len() > 1 {
             below.wake = None;

@@ -1,9 +1,9 @@
 //! The data plane of a stripe.
 //!
-//! Invariants: a request owns one slot from submit to completion, and the slot's number is the tag
-//! of its parts. A request has at most one part at a member at a time (a flush has one at each), so
-//! requests of the stripe alone never fill members of the same depth. A part that a member still
-//! refuses is parked and tried again. A part that is not aligned for the members goes through a
+//! Invariants: a request owns one slot from submission to completion, and the slot's number is the
+//! tag of its parts. A request has at most one part at a member at a time (a flush has one at
+//! each), so requests of the stripe alone never fill members of the same depth. A part that a
+//! member refuses is parked and tried again. A part that is not aligned for the members uses a
 //! block, and its request keeps the buffer meanwhile.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use crate::seam::wake::WakeEvent;
 /// again.
 const PARKED_RETRY: Duration = Duration::from_millis(1);
 
-/// A request, and the work that is left to do for it.
+/// A request, and the work that is left for it.
 struct Parent {
     tag: u64,
     op: Op,
@@ -37,7 +37,7 @@ struct Parent {
     force_unit_access: bool,
     atomic: bool,
     result: std::result::Result<(), IoError>,
-    /// The number of parts at members now.
+    /// The number of parts that are at members now.
     outstanding: u32,
     /// The next part: its address on the stripe, its offset in the buffer, and the number of bytes
     /// left.
@@ -46,9 +46,9 @@ struct Parent {
     left_bytes: u32,
     /// The size in bytes of the part that was started last.
     part_bytes: u32,
-    /// The request's buffer, while a part goes through a block or waits for one.
+    /// The request's buffer, while a part uses a block or waits for one.
     kept: Option<crate::Buffer>,
-    /// Whether a part went through a block.
+    /// Whether a part used a block.
     is_copied: bool,
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct StripeChannel {
     members: ChannelGroup,
     parents: Slots<Parent>,
     parked: VecDeque<(usize, Request)>,
-    /// Blocks to copy parts through; `None` if the members take any alignment.
+    /// The blocks through which parts are copied; `None` if the members accept any alignment.
     bounces: Option<Bounces>,
-    /// Requests refused without asking a member.
+    /// Requests that were refused without asking a member.
     early: EarlyQueue,
     /// Completions of parts; kept so that polling does not allocate.
     parts: Vec<Completion>,
@@ -102,7 +102,7 @@ impl StripeChannel {
         }
     }
 
-    /// Starts the next part of the request in `slot`, with its buffer, or has it wait for a block.
+    /// Starts the next part of the request in `slot`, with its buffer, or lets it wait for a block.
     fn start_part(&mut self, slot: u64, mut buffer: Option<crate::Buffer>) {
         let Some(parent) = self.parents.get_mut(slot) else { return };
         let place = self.layout.place(parent.next_offset_bytes);
@@ -137,7 +137,7 @@ impl StripeChannel {
         let part = Request {
             op: parent.op,
             force_unit_access: parent.force_unit_access,
-            // One part: the stripe's largest atomic write lies within a unit.
+            // An atomic write is one part: the largest atomic write of a stripe lies within a unit.
             atomic: parent.atomic,
             offset_bytes: place.offset_bytes,
             len_bytes,
@@ -148,7 +148,7 @@ impl StripeChannel {
         self.give(place.member, part);
     }
 
-    /// Starts the part that has waited longest for a block, now that a block has come back. Returns
+    /// Starts the part that has waited longest for a block, after a block was returned. Returns
     /// whether there was one.
     fn start_waiting(&mut self) -> bool {
         let Some(slot) = self.bounces.as_mut().and_then(Bounces::next) else { return false };
@@ -157,7 +157,7 @@ impl StripeChannel {
         true
     }
 
-    /// Handles the end of one part. Returns whether another part was started for it.
+    /// Handles the end of one part. Returns whether another part was started.
     fn end_part(&mut self, part: Completion, completions: &mut Vec<Completion>) -> bool {
         let slot = part.tag;
         let Some(parent) = self.parents.get_mut(slot) else { return false };
@@ -174,7 +174,7 @@ impl StripeChannel {
                 let to = parent.next_buffer_bytes as usize - len_bytes;
                 own.copy_in(to, block.shared(), 0, len_bytes);
             }
-            // The block goes back.
+            // The block is returned to the pool.
             buffer = Some(own);
             started = self.start_waiting();
         }
@@ -191,7 +191,7 @@ impl StripeChannel {
         started
     }
 
-    /// Rings the doorbells of members that were submitted to.
+    /// Rings the doorbells of members with new requests.
     fn ring(&mut self) {
         self.retry_parked();
         self.members.kick();
@@ -257,8 +257,8 @@ impl IoChannel for StripeChannel {
 
     fn kick(&mut self) {
         self.ring();
-        // Only this tells a thread that sleeps on the descriptor of members without one, and of
-        // parked parts.
+        // A thread that sleeps on the descriptor gets no other notification of members without one,
+        // or of parked parts.
         if !self.parked.is_empty() || self.members.is_unsignalled() {
             self.early.tell();
         }
@@ -273,7 +273,7 @@ impl IoChannel for StripeChannel {
             if !started && self.parked.is_empty() {
                 break;
             }
-            // Follow-up requests of a completion are on their way before the thread sleeps.
+            // Submit the follow-up requests of completions before the thread sleeps.
             self.ring();
             if !started {
                 break;
@@ -323,7 +323,7 @@ impl IoChannel for StripeChannel {
             let found =
                 alone.unwrap_or_else(|| self.members.look_and_poll(&mut self.parts, rest.timeout));
             if self.take_parts(completions) {
-                // Follow-up requests of a completion are on their way before the thread sleeps.
+                // Submit the follow-up requests of completions before the thread sleeps.
                 self.ring();
             }
             taken += completions.len() - before;

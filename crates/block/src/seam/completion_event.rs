@@ -1,4 +1,4 @@
-//! The descriptor that a channel of a polled device hands out as its `completion_fd`.
+//! The descriptor that a channel of a polled device returns as its `completion_fd`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,9 +10,9 @@ use crate::seam::error::{Error, Result};
 /// An event that polls readable while requests are in flight, for polled devices, which do not
 /// announce their completions.
 ///
-/// The event is created when a caller first asks for the descriptor, so that other callers pay for
-/// no system call. The event stays readable after the last completion, until a poll finds nothing
-/// ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)). A thread that looks for
+/// The event is created when a caller first asks for the descriptor, so that other callers make no
+/// system call for it. It stays readable after the last completion, until a poll finds nothing
+/// ([`IoChannel::completion_fd`](crate::IoChannel::completion_fd)). A thread that polls for
 /// completions therefore sets it once, and not for each request.
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
@@ -21,7 +21,7 @@ pub struct CompletionEvent {
 }
 
 impl CompletionEvent {
-    /// Returns the descriptor, with `in_flight` requests under way.
+    /// Returns the descriptor, with `in_flight` requests in flight.
     ///
     /// # Errors
     /// `Limit` if the process has no descriptors left, or another error of eventfd(2).
@@ -39,19 +39,19 @@ impl CompletionEvent {
         Ok(event.as_fd())
     }
 
-    /// Makes the descriptor readable if requests are in flight, and counts what that takes.
+    /// Makes the descriptor readable if requests are in flight, and counts the system calls for
+    /// that.
     #[inline]
     pub fn tell(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
         if let Some(event) = self.event.as_ref().filter(|_| in_flight > 0 && !self.is_signalled) {
             self.is_signalled = true;
             statistics.system_calls += 1;
-            // It cannot fail in a way that matters: the count is far from its limit.
+            // A failure would not matter: the count is far from its limit.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Notes that a poll found nothing: with nothing in flight the descriptor is no longer
-    /// readable.
+    /// Notes that a poll found nothing. If nothing is in flight, the descriptor becomes unreadable.
     #[inline]
     pub fn settle(&mut self, in_flight: u32, statistics: &mut ChannelStatistics) {
         if let Some(event) = self.event.as_ref().filter(|_| in_flight == 0 && self.is_signalled) {

@@ -11,27 +11,26 @@ use crate::seam::error::{Error, ErrorKind, IoError, Result};
 use crate::seam::request::{Completion, Op, Request};
 use crate::seam::wake::WakeEvent;
 
-/// The properties and capabilities of a device, read once, when the device is opened.
+/// The properties and capabilities of a device, read once when the device is opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// The specifier that the device was opened by.
+    /// The specifier with which the device was opened.
     pub name: String,
-    /// The interface and mode really in use, in one word for tables: `io_uring`, `libaio`, `posix`,
-    /// `ram`.
+    /// The interface and mode in use, in one word for tables: `io_uring`, `libaio`, `posix`, `ram`.
     pub interface: String,
     /// Details of the mode, for reports: "SINGLE_ISSUER|DEFER_TASKRUN, registered buffers".
     pub mode: String,
-    /// Smallest unit of addressing, bytes. Offsets and lengths are multiples of it.
+    /// The smallest unit of addressing in bytes. Offsets and lengths are multiples of it.
     pub logical_block_bytes: u32,
-    /// Alignment of memory, bytes.
+    /// The alignment of memory in bytes.
     pub memory_alignment_bytes: u32,
-    /// Largest request, bytes.
+    /// The largest request in bytes.
     pub transfer_bytes_max: u32,
-    /// Length of the smallest write that may be [`Request::atomic`], bytes; without meaning where
-    /// the largest is 0.
+    /// The length in bytes of the smallest write that may be [`Request::atomic`]. It has no meaning
+    /// if the largest is 0.
     pub atomic_write_bytes_min: u32,
-    /// Length of the largest write that may be [`Request::atomic`], bytes: a power cut leaves such
-    /// a write either old or new, never mixed. 0: the device promises nothing.
+    /// The length in bytes of the largest write that may be [`Request::atomic`]: a power cut leaves
+    /// such a write either old or new, never mixed. 0: the device guarantees nothing.
     pub atomic_write_bytes: u32,
     /// Whether completed writes need a flush to survive power loss.
     pub volatile_write_cache: bool,
@@ -44,16 +43,16 @@ pub struct DeviceInfo {
     pub writes_zeroes: bool,
     /// Whether [`BlockDevice::grow`] can work.
     pub growable: bool,
-    /// Requests one channel can have in flight.
+    /// The maximum number of requests that one channel can have in flight.
     pub depth_max: u32,
     /// Whether requests are faster from memory that other processes can map. A device in another
     /// process can use no other memory without a copy.
     pub shared_memory: bool,
 }
 
-/// Returns the largest atomic write of a layer whose requests move by multiples of `grid_bytes` on
-/// devices that take atomic writes from `min` to `max` bytes: a power of two, which stays aligned
-/// to its size. Returns 0 if the layer can take none.
+/// Returns the largest atomic write of a layer that moves requests by multiples of `grid_bytes`, on
+/// devices that accept atomic writes from `min` to `max` bytes. It is a power of two, which stays
+/// aligned to its size. Returns 0 if the layer can accept none.
 pub(crate) fn atomic_write_bytes_on(grid_bytes: u64, min: u32, max: u32) -> u32 {
     let Some(power) = max.checked_ilog2() else { return 0 };
     let bytes = 1 << power.min(grid_bytes.trailing_zeros());
@@ -61,7 +60,7 @@ pub(crate) fn atomic_write_bytes_on(grid_bytes: u64, min: u32, max: u32) -> u32 
 }
 
 impl DeviceInfo {
-    /// Returns the options for memory that requests to this device use best. Requests from other
+    /// Returns the options of memory that is best for requests to this device. Requests with other
     /// memory work, and may be copied.
     #[must_use]
     pub fn arena_options(&self) -> ArenaOptions {
@@ -69,7 +68,7 @@ impl DeviceInfo {
     }
 
     /// Returns the info of a layer on top of this device. The layer's specifier, options and mode
-    /// are put in front of the device's own.
+    /// precede the device's own.
     #[must_use]
     pub fn behind(&self, kind: &str, options: &str, does: &str) -> Self {
         Self {
@@ -80,15 +79,15 @@ impl DeviceInfo {
         }
     }
 
-    /// Checks that a device of `size_bytes` can take `request`. Every device calls this first, so
-    /// that all devices answer alike.
+    /// Checks that a device of `size_bytes` can accept `request`. Every device calls this first, so
+    /// that all devices answer in the same way.
     ///
     /// # Errors
-    /// `Invalid` off the grid, past the end, over the transfer limit, or with a buffer that is
-    /// missing, misaligned or too short, or for an atomic write whose length
-    /// [`DeviceInfo::takes_atomic`] refuses, whose offset is no multiple of its length, or whose
-    /// buffer is a list; `Unsupported` for an atomic write to a device that knows none; `ReadOnly`
-    /// for any request that would change a read-only device.
+    /// `Invalid` for a request that is not aligned, is past the end or over the transfer limit, or
+    /// has a missing, misaligned or short buffer. `Invalid` also for an atomic write whose length
+    /// [`DeviceInfo::takes_atomic`] refuses, whose offset is not a multiple of its length, or whose
+    /// buffer is a list. `Unsupported` for an atomic write to a device without atomic writes.
+    /// `ReadOnly` for any request that would change a read-only device.
     #[inline]
     pub fn check(&self, request: &Request, size_bytes: u64) -> std::result::Result<(), IoError> {
         if request.op == Op::Flush {
@@ -120,9 +119,9 @@ impl DeviceInfo {
         Ok(())
     }
 
-    /// Returns an error if the device cannot take an atomic write: its length must be a power of
-    /// two from the smallest to the largest that the device knows, its offset a multiple of its
-    /// length, and its memory in one piece.
+    /// Returns an error if the device cannot accept an atomic write. Its length must be a power of
+    /// two between the device's smallest and largest, its offset a multiple of its length, and its
+    /// memory contiguous.
     #[cold]
     fn check_atomic(&self, request: &Request) -> std::result::Result<(), IoError> {
         if self.atomic_write_bytes == 0 {
@@ -143,9 +142,9 @@ impl DeviceInfo {
         len_bytes.is_power_of_two() && min <= len_bytes && len_bytes <= max
     }
 
-    /// Whether a part of a buffer has the alignment that the device needs: it begins on the
-    /// alignment of memory, and so does each segment of a list, which holds whole logical blocks.
-    /// The caller copies any other buffer into an aligned block.
+    /// Whether a part of a buffer has the alignment that the device needs: it begins at a multiple
+    /// of the memory alignment, and so does each segment of a list, which consists of whole logical
+    /// blocks. The caller copies any other buffer into an aligned block.
     #[must_use]
     #[inline]
     pub fn takes(&self, buffer: &Buffer, offset_bytes: u32, len_bytes: u32) -> bool {
@@ -166,7 +165,7 @@ impl DeviceInfo {
     /// Checks that a channel can be opened with `options`.
     ///
     /// # Errors
-    /// `Invalid` if the depth is 0, `Limit` if it is over [`DeviceInfo::depth_max`].
+    /// `Invalid` if the depth is 0, `Limit` if it exceeds [`DeviceInfo::depth_max`].
     pub fn check_channel(&self, options: &ChannelOptions) -> Result<()> {
         let (depth, depth_max) = (options.depth, self.depth_max);
         if depth == 0 {
@@ -182,7 +181,7 @@ impl DeviceInfo {
     }
 }
 
-/// The control plane of a device. Usable from any thread; calls may block.
+/// The control plane of a device. It can be used from any thread; calls may block.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Returns the properties and capabilities of the device.
     fn info(&self) -> &DeviceInfo;
@@ -202,8 +201,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Gives back the space behind `size_bytes`, in whole blocks. A device of fixed size stays as
-    /// it is. No caller may have a request in that space, and its content is lost.
+    /// Gives back the space after `size_bytes`, in whole blocks. A device of fixed size is not
+    /// changed. No caller may have a request in that space, and its content is lost.
     ///
     /// # Errors
     /// Returns the device's error; the size is then unchanged.
@@ -217,24 +216,24 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Resets the device, and waits until all requests that it had under way have ended: done, sent
-    /// again and done, or with an error. Acknowledged writes are kept, and channels stay usable.
-    /// Other threads must poll their channels meanwhile. The requests of the calling thread end
-    /// only when it polls its own channels again.
+    /// Resets the device, and waits until all requests that it had in flight have ended:
+    /// successfully, perhaps after being sent again, or with an error. Acknowledged writes are
+    /// kept, and channels remain usable. Other threads must poll their channels meanwhile. The
+    /// requests of the calling thread end only when it polls its own channels again.
     ///
     /// # Errors
     /// `Unsupported` for a device that cannot be reset, as most cannot. `Busy` if a channel has not
-    /// taken back its requests within the time that requests may take. `Gone` if the device does
-    /// not come back.
+    /// taken its requests back within the time limit of requests. `Gone` if the device does not
+    /// come back.
     fn reset(&self) -> Result<()> {
         let name = &self.info().name;
         Err(Error::new(ErrorKind::Unsupported, format!("{name} cannot be reset"))
             .hint("SCSI disks that this program drives (scsi:HOST/UNIT) can"))
     }
 
-    /// Returns how often the device was reset, or the connection to it made again (a controller, a
-    /// back end that came back), since it was opened. A layer returns the number of the device
-    /// below, and so do the parts of one device.
+    /// Returns how often the device (a controller) was reset, or the connection to it (a back end)
+    /// re-established, since it was opened. A layer returns the number of the device below, and so
+    /// do the parts of one device.
     fn resets(&self) -> u64 {
         0
     }
@@ -243,7 +242,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// thread.
     ///
     /// # Errors
-    /// `Limit` if memory cannot be registered or the depth is over [`DeviceInfo::depth_max`], or
+    /// `Limit` if memory cannot be registered or the depth exceeds [`DeviceInfo::depth_max`], or
     /// the error of the interface.
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>>;
 }
@@ -251,10 +250,10 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 /// Options of a channel.
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
-    /// Requests that may be in flight at once; at least 1.
+    /// The number of requests that may be in flight at once; at least 1.
     pub depth: u32,
-    /// Memory that requests will use; registered with the device if the device has registration.
-    /// Requests with a buffer of another arena still work, but more slowly.
+    /// The memory that requests will use. It is registered with the device if the device supports
+    /// registration. Requests with a buffer of another arena also work, but more slowly.
     pub arenas: Vec<Arc<Arena>>,
     /// An event that ends [`IoChannel::wait`] early.
     pub wake: Option<Arc<WakeEvent>>,
@@ -266,14 +265,14 @@ impl Default for ChannelOptions {
     }
 }
 
-/// The end of a wait: enough completions, or the end of a time.
+/// The condition that ends a wait: enough completions, or the end of a time.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitOptions {
-    /// The number of completions to wait for; at least 1. Capped by the number of requests in
+    /// The number of completions to wait for; at least 1. Limited to the number of requests in
     /// flight.
     pub want: u32,
-    /// The time after which one completion is enough; 0 means that one is enough at once. With it,
-    /// a busy worker takes completions in batches and pays one sleep for many. `Duration::MAX`
+    /// The time after which one completion is enough; 0 means that one is enough at once. With a
+    /// linger, a busy worker takes completions in batches, with one sleep for many. `Duration::MAX`
     /// waits for all of `want`.
     pub linger: Duration,
     /// The time after which the wait ends without completions; `None` means never.
@@ -283,28 +282,28 @@ pub struct WaitOptions {
 /// Counters of a channel since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelStatistics {
-    /// Reads completed without error.
+    /// Reads that completed without error.
     pub reads: u64,
-    /// Writes completed without error.
+    /// Writes that completed without error.
     pub writes: u64,
-    /// Flushes completed without error.
+    /// Flushes that completed without error.
     pub flushes: u64,
-    /// Requests completed with an error.
+    /// Requests that completed with an error.
     pub errors: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// System calls made, all kinds.
+    /// All system calls.
     pub system_calls: u64,
-    /// Requests whose data a driver copied on the way, because the device does not reach their
-    /// memory or the memory is not aligned for it.
+    /// Requests whose data a driver copied, because the device cannot access their memory or the
+    /// memory is not aligned for it.
     pub copied: u64,
-    /// The number of times that the device was reset, or the connection to it made again, under the
-    /// channel.
+    /// The number of times that the device was reset, or the connection to it re-established, while
+    /// the channel was open.
     pub resets: u64,
-    /// Sleeps that ended by time although completions were there, because no interrupt had
-    /// announced them.
+    /// Sleeps that timed out although completions had arrived, because no interrupt had announced
+    /// them.
     pub timeouts_polled: u64,
 }
 
@@ -324,7 +323,7 @@ impl ChannelStatistics {
     }
 
     /// Combines the counters of a layer with those of the channel below it. The requests are those
-    /// of the layer; the system calls, copies, resets and timed-out sleeps of both are added.
+    /// of the layer. The system calls, copies, resets and timed-out sleeps of both are added.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -355,16 +354,16 @@ impl ChannelStatistics {
     }
 }
 
-/// The way by which the completions of a channel reach a thread that waits for them. A thread that
-/// waits for several channels chooses its waiting by it.
+/// The way in which the completions of a channel reach a thread that waits for them. A thread that
+/// waits for several channels chooses its way of waiting by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// By a system call, which ends a sleep. Polling before a sleep finds little.
+    /// By a system call, which ends a sleep. Polling before a sleep rarely finds any.
     Called,
-    /// Into memory. Polling finds a completion sooner than a sleep does, and a completion also ends
-    /// a sleep.
+    /// In memory. Polling finds a completion sooner than a sleep does, and a completion also ends a
+    /// sleep.
     Seen,
-    /// Into memory, and nothing ends a sleep: a thread that waits must poll until a completion is
+    /// In memory, and nothing ends a sleep: a thread that waits must poll until a completion is
     /// there.
     Polled,
 }
@@ -374,7 +373,7 @@ impl Arrival {
     /// there are no channels.
     pub(crate) fn of_all(all: impl Iterator<Item = Self>) -> Self {
         let joined = all.reduce(|one, other| match (one, other) {
-            // Whatever tells of the others, these have to be looked at.
+            // However the others announce completions, these must be polled.
             (Self::Polled, _) | (_, Self::Polled) => Self::Polled,
             (Self::Seen, Self::Seen) => Self::Seen,
             _ => Self::Called,
@@ -382,9 +381,9 @@ impl Arrival {
         joined.unwrap_or(Self::Called)
     }
 
-    /// Returns the arrival of a channel that holds requests back until a timer says that they are
-    /// due. If it holds any now (`held`), these come by that timer, and the others,
-    /// `below_in_flight` of them, as they would.
+    /// Returns the arrival of a channel that holds requests back until a timer makes them due. If
+    /// it holds any now (`held`), these arrive by that timer, and the `below_in_flight` others as
+    /// usual.
     pub(crate) fn with_held(self, held: bool, below_in_flight: u32) -> Self {
         match self {
             Self::Polled if below_in_flight > 0 => Self::Polled,
@@ -396,13 +395,13 @@ impl Arrival {
 
 /// The data plane: one worker's own queue on one device.
 ///
-/// `submit`, `kick` and `poll` never block and never allocate per request; `wait` sleeps in the
-/// interface's own way. Completions come in any order. Dropping a channel waits for the requests in
-/// flight, so that no device writes to memory that is gone.
+/// `submit`, `kick` and `poll` never block and never allocate memory per request; `wait` sleeps in
+/// the interface's own way. Completions come in any order. Dropping a channel waits for the
+/// requests in flight, so that no device writes to memory that was freed.
 pub trait IoChannel {
-    /// Takes one request, or gives it back if the queue is full (`Err`); the caller then polls and
-    /// tries again. A fault of the request (off the grid, past the end, a verb that the device
-    /// lacks) is reported in its completion.
+    /// Takes one request, or returns it if the queue is full (`Err`). The caller then polls and
+    /// tries again. A fault of the request (not aligned, past the end, an unsupported operation) is
+    /// reported in its completion.
     ///
     /// A request may stay in the channel until [`IoChannel::kick`] or [`IoChannel::wait`].
     fn submit(&mut self, request: Request) -> std::result::Result<(), Request>;
@@ -415,7 +414,7 @@ pub trait IoChannel {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
 
     /// Works like [`poll`](Self::poll), for callers that poll again and again before they sleep.
-    /// Leaves the descriptor of [`completion_fd`](Self::completion_fd) as it is, which saves system
+    /// Does not update the descriptor of [`completion_fd`](Self::completion_fd), which saves system
     /// calls.
     fn look(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.poll(completions)
@@ -439,8 +438,8 @@ pub trait IoChannel {
     fn statistics(&self) -> ChannelStatistics;
 
     /// Returns a descriptor that polls readable when there may be completions, so that a channel
-    /// made of several can sleep for all of them. Call it before the first request. Returns `None`
-    /// if completions never need waiting for.
+    /// that consists of several can sleep on all of them. Call it before the first request. Returns
+    /// `None` if completions never need waiting for.
     ///
     /// The descriptor may stay readable after the last completion was taken, until a
     /// [`poll`](Self::poll) finds nothing. A thread that is about to sleep therefore polls once

@@ -1,4 +1,4 @@
-//! Errors: a small stable kind, context for people, the cause, and a way out.
+//! Errors: a small stable kind, context for people, the cause, and a remedy.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller passed something invalid: a bad specifier, an offset off the grid.
+    /// The caller passed something invalid: a bad specifier, an offset that is not aligned.
     Invalid,
     /// The file or device does not exist.
     NotFound,
@@ -19,7 +19,7 @@ pub enum ErrorKind {
     Exists,
     /// Permission denied.
     Denied,
-    /// Another process or handle has it open.
+    /// Another process or handle has the file or device open.
     Busy,
     /// No space left.
     NoSpace,
@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Limit,
     /// The device cannot be written.
     ReadOnly,
-    /// The medium or the transport failed (EIO and its kin).
+    /// The medium or the transport failed (EIO and similar errors).
     Io,
     /// The device is gone.
     Gone,
@@ -41,7 +41,7 @@ impl ErrorKind {
     /// Returns the kind for an errno of the kernel.
     #[must_use]
     pub fn from_errno(errno: i32) -> Self {
-        // What is outside is no errno, and would be a panic there.
+        // Values outside this range are not an errno, and would cause a panic there.
         if !(1..4096).contains(&errno) {
             return Self::Io;
         }
@@ -92,7 +92,7 @@ impl Error {
         error.caused_by(cause).hint(IoError::RAISE_THREADS)
     }
 
-    /// Adds a way out.
+    /// Adds advice on what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -124,7 +124,7 @@ impl Error {
         self
     }
 
-    /// Splits off the way out, for a layer above that shows both in its own words.
+    /// Separates the advice from the error, for a layer above that shows both in its own words.
     #[must_use]
     pub fn take_way_out(mut self) -> (Self, Option<String>) {
         let hint = self.hint.take();
@@ -137,7 +137,7 @@ impl Error {
         self.kind
     }
 
-    /// Returns the way out, if one is known.
+    /// Returns the advice on what to do, if there is any.
     #[must_use]
     pub fn way_out(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -163,7 +163,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// An error of the data plane: small, copied into completions. People get context further up.
+/// An error of the data plane: small, and copied into completions. Layers above add context for
+/// people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoError {
     /// The kind of the error, for programs.
@@ -185,9 +186,9 @@ impl IoError {
     pub const IO: Self = Self { kind: ErrorKind::Io, errno: 5 };
     /// No space left: ENOSPC.
     pub const NO_SPACE: Self = Self { kind: ErrorKind::NoSpace, errno: 28 };
-    /// The request is off the device's grid or past its end: EINVAL.
+    /// The request is not aligned, or past the end of the device: EINVAL.
     pub const INVALID: Self = Self { kind: ErrorKind::Invalid, errno: 22 };
-    /// The device does not support the verb: EOPNOTSUPP.
+    /// The device does not support the operation: EOPNOTSUPP.
     pub const UNSUPPORTED: Self = Self { kind: ErrorKind::Unsupported, errno: 95 };
     /// The device cannot be written: EROFS.
     pub const READ_ONLY: Self = Self { kind: ErrorKind::ReadOnly, errno: 30 };
@@ -199,10 +200,10 @@ impl IoError {
     /// The request was cancelled because the device was reset: ECANCELED.
     pub const CANCELED: Self = Self { kind: ErrorKind::Io, errno: 125 };
 
-    /// The system could not start the thread that was to make the call: EAGAIN.
+    /// The system could not start the thread that should make the call: EAGAIN.
     pub const NO_THREAD: Self = Self { kind: ErrorKind::Limit, errno: 11 };
 
-    /// The way out if a thread cannot be started.
+    /// The advice if a thread cannot be started.
     pub const RAISE_THREADS: &str = "raise the limit on processes and threads (ulimit -u)";
 
     /// Returns what the user can do about the error, if that is known.
@@ -211,8 +212,8 @@ impl IoError {
         (self == Self::NO_THREAD).then_some(Self::RAISE_THREADS)
     }
 
-    /// Whether the same request may succeed if it is sent again: it was cancelled or refused for
-    /// the moment, and no fault is known. After a failed write the content of its range on the
+    /// Whether the same request may succeed if it is sent again: it was cancelled or refused
+    /// temporarily, without a known fault. After a failed write the content of its range on the
     /// device is undefined even so.
     #[must_use]
     pub fn can_be_retried(self) -> bool {

@@ -1,5 +1,5 @@
-//! The seam between what stores data and what drives devices: the traits, what passes through them,
-//! and how a caller waits.
+//! The interface between code that stores data and code that drives devices: the traits, the values
+//! that pass through them, and the ways of waiting.
 
 pub(crate) mod completion_event;
 pub(crate) mod device;

@@ -4,7 +4,7 @@ use qpair_memory::Buffer;
 
 use crate::seam::error::IoError;
 
-/// The verb of a request.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Fill the buffer from the device.
@@ -22,52 +22,53 @@ pub enum Op {
 /// A request, which goes down once, by value.
 #[derive(Debug)]
 pub struct Request {
-    /// The verb.
+    /// The operation.
     pub op: Op,
-    /// Write only: on completion the data survives power loss.
+    /// Whether the data of a write survives power loss when the write completes (FUA). For writes
+    /// only.
     pub force_unit_access: bool,
-    /// Write only: power loss leaves all of the range old or all of it new.
-    /// [`DeviceInfo::check`](crate::DeviceInfo::check) says which atomic writes a device takes; it
-    /// refuses all others.
+    /// Whether a power loss must leave all of the range old or all of it new. For writes only.
+    /// [`DeviceInfo::check`](crate::DeviceInfo::check) refuses atomic writes that the device does
+    /// not support.
     pub atomic: bool,
-    /// First byte on the device; a multiple of the logical block. 0 for a flush.
+    /// The first byte on the device, a multiple of the logical block; 0 for a flush.
     pub offset_bytes: u64,
-    /// Bytes to move; a multiple of the logical block. 0 for a flush.
+    /// The number of bytes to move, a multiple of the logical block; 0 for a flush.
     pub len_bytes: u32,
-    /// First byte in the buffer; a multiple of the device's memory alignment.
+    /// The first byte in the buffer, a multiple of the device's memory alignment.
     pub buffer_offset_bytes: u32,
-    /// The memory; none for flush, discard and write-zeroes.
+    /// The memory; `None` for flush, discard and write-zeroes.
     pub buffer: Option<Buffer>,
-    /// A mark of the submitter, returned with the completion.
+    /// A value of the submitter, returned with the completion.
     pub tag: u64,
 }
 
 impl Request {
-    /// A read of `len_bytes` into the start of `buffer`.
+    /// Returns a read of `len_bytes` into the start of `buffer`.
     #[must_use]
     pub fn read(offset_bytes: u64, len_bytes: u32, buffer: Buffer, tag: u64) -> Self {
         Self::new(Op::Read, offset_bytes, len_bytes, Some(buffer), tag)
     }
 
-    /// A write of `len_bytes` from the start of `buffer`.
+    /// Returns a write of `len_bytes` from the start of `buffer`.
     #[must_use]
     pub fn write(offset_bytes: u64, len_bytes: u32, buffer: Buffer, tag: u64) -> Self {
         Self::new(Op::Write, offset_bytes, len_bytes, Some(buffer), tag)
     }
 
-    /// A flush of the whole device.
+    /// Returns a flush of the whole device.
     #[must_use]
     pub fn flush(tag: u64) -> Self {
         Self::new(Op::Flush, 0, 0, None, tag)
     }
 
-    /// A discard.
+    /// Returns a discard.
     #[must_use]
     pub fn discard(offset_bytes: u64, len_bytes: u32, tag: u64) -> Self {
         Self::new(Op::Discard, offset_bytes, len_bytes, None, tag)
     }
 
-    /// A write of zeroes.
+    /// Returns a write-zeroes request.
     #[must_use]
     pub fn write_zeroes(offset_bytes: u64, len_bytes: u32, tag: u64) -> Self {
         Self::new(Op::WriteZeroes, offset_bytes, len_bytes, None, tag)
@@ -93,15 +94,16 @@ impl Request {
     }
 }
 
-/// The end of a request: all bytes were moved, or an error says that the content of the range
-/// (write) or of the buffer (read) is undefined. There are no short transfers: devices finish them.
+/// The end of a request. Either all bytes were moved, or an error says that the content of the
+/// range (write) or of the buffer (read) is undefined. There are no short transfers, because
+/// devices complete them.
 #[derive(Debug)]
 pub struct Completion {
-    /// The submitter's mark.
+    /// The submitter's tag.
     pub tag: u64,
-    /// The verb.
+    /// The operation.
     pub op: Op,
-    /// The memory, back with its owner.
+    /// The memory, which is the owner's again.
     pub buffer: Option<Buffer>,
     /// The result.
     pub result: Result<(), IoError>,

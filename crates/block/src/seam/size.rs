@@ -1,8 +1,8 @@
-//! Sizes in bytes as people write them.
+//! Sizes in bytes in text form.
 
 use crate::seam::error::{Error, ErrorKind, Result};
 
-/// Binary units, largest first.
+/// Binary units, the largest first.
 const UNITS: [(&str, u64); 6] = [
     ("EiB", 1 << 60),
     ("PiB", 1 << 50),
@@ -12,9 +12,9 @@ const UNITS: [(&str, u64); 6] = [
     ("KiB", 1 << 10),
 ];
 
-/// Reads a size in bytes: "1000000", "512B", "4k", "64KiB", "1.5GiB", "2TB".
+/// Parses a size in bytes: "1000000", "512B", "4k", "64KiB", "1.5GiB", "2TB".
 ///
-/// `k`, `Ki` and `KiB` are 1024 bytes, `kB` is 1000 bytes, and so on up to E; case does not matter.
+/// `k`, `Ki` and `KiB` are 1024 bytes, `kB` is 1000 bytes, and so on up to E. Case does not matter.
 ///
 /// # Errors
 /// `Invalid` if the text is not a size, not a whole number of bytes, or over 2^64 - 1.
@@ -65,7 +65,7 @@ fn unit_bytes(unit: &str) -> Option<u128> {
     }
 }
 
-/// Writes a size in bytes exactly: [`parse_bytes`] returns the same number.
+/// Formats a size in bytes exactly, so that [`parse_bytes`] returns the same number.
 ///
 /// Uses the largest unit that needs at most three decimals: 65536 is "64KiB", 1610612736 is
 /// "1.5GiB".

@@ -1,4 +1,4 @@
-//! The sleep of channels that nothing in the kernel waits for: soft devices, and devices that this
+//! The sleep of channels that the kernel does not wait for: software devices, and devices that this
 //! process drives.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +12,8 @@ use crate::seam::wake::WakeEvent;
 /// Sleeps until `completion_fd` or `wake` polls readable, or `timeout` is over. Returns whether
 /// `wake` is readable.
 ///
-/// A signal of the process ends the sleep too: callers look at their queues and at the clock again.
-/// With nothing to sleep for the call returns at once, because it would never return otherwise.
+/// A signal to the process also ends the sleep: callers check their queues and the clock again.
+/// With nothing to sleep on, the call returns at once, because it would never return otherwise.
 pub fn sleep(
     completion_fd: Option<BorrowedFd<'_>>,
     wake: Option<&WakeEvent>,
@@ -44,7 +44,7 @@ pub fn sleep(
     }
 }
 
-/// The clock of one wait: when it must end, given what has come so far.
+/// The clock of one wait: determines when the wait must end, given the completions so far.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitClock {
     want: usize,
@@ -58,7 +58,7 @@ impl WaitClock {
         let now = Instant::now();
         Self {
             want: options.want.min(in_flight).max(1) as usize,
-            // An instant past the end of time is no instant: wait without that limit.
+            // If the sum is past the end of time, wait without that limit.
             linger_end: now.checked_add(options.linger),
             deadline: options.timeout.and_then(|timeout| now.checked_add(timeout)),
         }
@@ -84,7 +84,7 @@ impl WaitClock {
     }
 
     /// Returns the wait options for the rest of the wait at `now`, for a channel below that sleeps
-    /// in its place, but not past `until`.
+    /// in its place, but not beyond `until`.
     pub fn rest(&self, taken: usize, until: Option<Instant>, now: Instant) -> WaitOptions {
         let from_now = |instant: Instant| instant.saturating_duration_since(now);
         WaitOptions {

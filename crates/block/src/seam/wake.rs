@@ -8,15 +8,15 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// An eventfd that a channel's wait listens to.
 ///
-/// Protocol: the worker calls [`WakeEvent::prepare`], looks once more for work, and only then
-/// waits. Other threads put their work in place first and then call [`WakeEvent::wake`]. A wake is
-/// never lost, and costs a system call only when the worker sleeps or is about to.
+/// Protocol: the worker calls [`WakeEvent::prepare`], checks once more for work, and only then
+/// waits. Other threads first publish their work and then call [`WakeEvent::wake`]. A wake is never
+/// lost, and costs a system call only when the worker sleeps or is about to.
 #[derive(Debug)]
 pub struct WakeEvent {
     fd: OwnedFd,
     sleeping: AtomicBool,
-    /// Set after the signal, and cleared before it: while a signal is there it is set, or about to
-    /// be.
+    /// Set after the signal, and cleared before it: while there is a signal, the flag is set or
+    /// about to be.
     signalled: AtomicBool,
 }
 
@@ -32,14 +32,15 @@ impl WakeEvent {
 
     /// Announces that the worker is about to wait.
     pub fn prepare(&self) {
-        // SeqCst: ordered before the worker's last look for work; pairs with the one in `wake`.
+        // SeqCst: ordered before the worker's last check for work. Pairs with the fence in `wake`.
         self.sleeping.store(true, Ordering::SeqCst);
     }
 
     /// Announces that the worker is awake, and clears the signal.
     pub fn awake(&self) {
-        // Another thread woke us: the signal is set, or about to be. One that comes after this call
-        // is found by the next: else it would end every sleep at once.
+        // Another thread has woken this one: the signal is set, or about to be. A signal that is
+        // set after this call is found by the next call; otherwise it would end every sleep at
+        // once.
         if !self.sleeping.swap(false, Ordering::SeqCst) || self.is_signalled() {
             self.clear();
         }
@@ -47,16 +48,16 @@ impl WakeEvent {
 
     /// Clears the signal.
     pub fn clear(&self) {
-        // SeqCst, and before the read: a signal that comes in between leaves it set, which costs a
-        // turn.
+        // SeqCst, and before the read: a signal that comes in between leaves the flag set, which
+        // costs one turn.
         self.signalled.store(false, Ordering::SeqCst);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 
-    /// Ends the worker's wait, if it waits. Call it after the work is where the worker looks.
+    /// Ends the worker's wait, if it waits. Call it after the work was published.
     pub fn wake(&self) {
-        // SeqCst: ordered after the caller's work was published; pairs with `prepare`.
+        // SeqCst: ordered after the caller's work was published. Pairs with `prepare`.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
             self.signal();
@@ -109,7 +110,8 @@ mod tests {
         assert!(!event.is_signalled());
     }
 
-    /// A thread that wakes the worker may be slow: the worker is awake before the signal comes.
+    /// A thread that wakes the worker may be slow, so that the worker is awake before the signal
+    /// comes.
     #[test]
     fn a_late_signal_ends_one_sleep() {
         let event = WakeEvent::new().unwrap();

@@ -1,13 +1,13 @@
-//! The names of devices: one syntax for command line, configuration, RPC and code.
+//! The names of devices: one syntax for the command line, configuration, RPC and code.
 //!
 //! [`KINDS`] lists the kinds of devices. A path is a file; any other device is a word and a colon,
 //! its options, and the devices below.
 //!
-//! Options have defaults and may be left out, with their colon. The device inside is the rest of
-//! the text, so paths may hold commas and colons. A member of a stripe that itself holds `+`, `[`,
-//! `]` or `\` goes in brackets, with these characters of a path (and only of a path) after a
-//! backslash: `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`. Text that starts like `word:` but names
-//! no device is an error rather than a file.
+//! Options have defaults and may be omitted, together with their colon. The device inside is the
+//! rest of the text, so paths may contain commas and colons. A stripe member that contains `+`,
+//! `[`, `]` or `\` is written in brackets, with a backslash before these characters in a path (and
+//! only in a path): `stripe:[stripe:unit=4KiB:a+b]+[odd\+name]`. Text that starts like `word:` but
+//! names no device is an error and not a file.
 
 pub mod keys;
 mod kinds;
@@ -32,7 +32,8 @@ use crate::devices::stripe::{Member, StripeDevice};
 use crate::seam::device::BlockDevice;
 use crate::seam::error::{Error, ErrorKind, Result};
 
-/// The name of a device. `Display` writes it so that [`DeviceSpec::parse`] reads the same device.
+/// The name of a device. `Display` writes it in a form that [`DeviceSpec::parse`] reads as the same
+/// device.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeviceSpec {
     /// A file or block device; the kernel crate opens it.
@@ -55,11 +56,11 @@ pub enum DeviceSpec {
         /// The device below.
         inner: Box<DeviceSpec>,
     },
-    /// A slice of a device, by the device's own map of them.
+    /// A slice of a device, by the slice map on the device.
     Carved {
         /// The slice's name.
         name: String,
-        /// The device that has it.
+        /// The device with the slice.
         inner: Box<DeviceSpec>,
     },
     /// A device that all threads use through one thread, or under one lock, for comparison with a
@@ -72,12 +73,12 @@ pub enum DeviceSpec {
     },
     /// A [`StripeDevice`].
     Stripe {
-        /// Bytes of a stripe unit.
+        /// The size of a stripe unit in bytes.
         unit_bytes: u64,
         /// The devices, in order.
         members: Vec<DeviceSpec>,
     },
-    /// A device with a driver in this program. The driver defines its names.
+    /// A device with a driver in this program. The driver defines the syntax of its names.
     Driven {
         /// The name of the driver, one of [`DRIVERS`].
         driver: &'static str,
@@ -89,14 +90,14 @@ pub enum DeviceSpec {
 /// The ways in which threads share a device instead of having a channel each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedWay {
-    /// One thread does all I/O, for the others.
+    /// One thread does all I/O for the others.
     IoThread,
-    /// One lock is held to submit and to look for completions.
+    /// A lock is held to submit requests and to poll for completions.
     OneLock,
 }
 
 impl SharedWay {
-    /// The word of a specifier, without its colon.
+    /// Returns the word of a specifier, without its colon.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -106,8 +107,8 @@ impl SharedWay {
     }
 }
 
-/// Opens the devices that need a kernel or a driver, which the block layer does not know. A
-/// function of a path implements it and opens only files.
+/// Opens the devices that need a kernel or a driver, which the block layer does not have. It is
+/// implemented for functions of a path, which open only files.
 pub trait Opener {
     /// Opens a file or block device.
     ///
@@ -126,10 +127,10 @@ pub trait Opener {
         ))
     }
 
-    /// Makes a device that shares `inner` between threads in a way other than a channel for each.
+    /// Creates a device that shares `inner` between threads in another way than a channel for each.
     ///
     /// # Errors
-    /// The error of a device that can't be made; `Unsupported` without these ways.
+    /// The error of a device that cannot be created; `Unsupported` if these ways are not available.
     fn open_shared(
         &self,
         way: SharedWay,
@@ -208,7 +209,7 @@ impl DeviceSpec {
 
     /// Parses a specifier. `quoted` is set inside brackets, where paths have backslashes.
     fn parse_at(text: &str, quoted: bool, nesting: u32) -> Result<Self> {
-        // Every level takes stack, when parsed and when used.
+        // Each level uses stack, both when it is parsed and when it is used.
         if nesting > 16 {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -300,7 +301,7 @@ impl DeviceSpec {
                     if number > 0 {
                         write!(f, "+")?;
                     }
-                    // Written bare first, to see whether it needs brackets.
+                    // First write the member without brackets, to find out whether it needs them.
                     let bare = Bare(member).to_string();
                     if bare.contains(['+', '[', ']', '\\']) {
                         write!(f, "[")?;
@@ -320,7 +321,7 @@ impl DeviceSpec {
     }
 }
 
-/// Returns a path, or a driver's name for a device, without the backslashes that brackets need.
+/// Returns a path, or a driver's name for a device, without the backslashes that brackets require.
 fn plain(text: &str, quoted: bool) -> Result<String> {
     let text = if quoted { unquote(text)? } else { text.to_owned() };
     if text.contains('\0') {
@@ -342,7 +343,7 @@ pub fn open_slice(device: &Arc<dyn BlockDevice>, name: &str) -> Result<SliceDevi
     carving.slice(name)
 }
 
-/// A specifier outside brackets.
+/// Formats a specifier outside brackets.
 struct Bare<'a>(&'a DeviceSpec);
 
 impl fmt::Display for Bare<'_> {

@@ -7,7 +7,7 @@ use crate::seam::error::{Error, ErrorKind, Result};
 /// The characters that have a meaning inside brackets.
 pub(crate) const IN_BRACKETS: [char; 4] = ['+', '[', ']', '\\'];
 
-/// Splits `word:rest`. A word with a slash or a dot in it is a path, not a scheme.
+/// Splits `word:rest`. A word that contains a slash or a dot is a path, not a scheme.
 pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let is_word = !scheme.is_empty() && scheme.chars().all(is_word_char);
@@ -23,7 +23,7 @@ fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Splits `key=value,...:rest`; the options are empty if the text does not start with a key.
+/// Splits `key=value,...:rest`. The options are empty if the text does not start with a key.
 pub(crate) fn split_options(text: &str) -> (&str, &str) {
     let key_end = text.find(|c| !is_word_char(c)).unwrap_or(text.len());
     if key_end == 0 || !text[key_end..].starts_with('=') {
@@ -63,7 +63,7 @@ pub(crate) fn split_members(text: &str) -> Result<Vec<(&str, bool)>> {
     }
 }
 
-/// Returns the position of the bracket that closes the one open at the start of `text`.
+/// Returns the position of the bracket that matches the one at the start of `text`.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut skip) = (1, false);
     for (at, c) in text.char_indices() {

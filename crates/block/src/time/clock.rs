@@ -1,8 +1,7 @@
 //! The virtual clock that simulated devices and stepped workers share.
 //!
-//! Time moves only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]),
-//! and when no worker has anything to do it jumps to the next thing that is due
-//! ([`SimClock::skip`]).
+//! Time passes only when a caller says so: a turn of a worker takes a little ([`SimClock::pass`]),
+//! and when no worker has anything to do, the clock jumps to the next event ([`SimClock::skip`]).
 
 use qpair_memory::locks::Mutex;
 use std::cmp::Reverse;
@@ -13,11 +12,11 @@ use std::sync::Arc;
 #[derive(Default)]
 struct State {
     now_ns: u64,
-    /// The times at which something will be ready, soonest on top; some may be past.
+    /// The times of scheduled events, the soonest on top. Some may be past.
     due_ns: BinaryHeap<Reverse<u64>>,
 }
 
-/// Virtual time, nanoseconds from 0 on. Clones are the same clock.
+/// Virtual time in nanoseconds, from 0 on. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct SimClock {
     state: Arc<Mutex<State>>,
@@ -48,13 +47,13 @@ impl SimClock {
         state.now_ns = state.now_ns.max(at_ns);
     }
 
-    /// Notes that something will be ready at `at_ns`.
+    /// Schedules an event at `at_ns`.
     pub fn schedule(&self, at_ns: u64) {
         self.state.lock().due_ns.push(Reverse(at_ns));
     }
 
-    /// Jumps to the next time at which something is ready, or stays if something is ready already
-    /// that no caller was told of. Returns `false` if nothing will ever be ready.
+    /// Jumps to the time of the next event. Stays if there is a past event that was not reported
+    /// yet. Returns `false` if there are no more events.
     #[must_use]
     pub fn skip(&self) -> bool {
         let mut state = self.state.lock();
@@ -84,7 +83,7 @@ mod tests {
             clock.schedule(at_ns);
         }
         clock.pass(10);
-        // What was due at 5 may have been overlooked.
+        // The event at 5 may have been missed.
         assert!(clock.skip());
         assert_eq!(clock.now_ns(), 10);
         assert!(clock.skip());

@@ -1,9 +1,10 @@
-//! The clock of drivers and soft devices: the machine's, or a virtual clock on a thread that
+//! The clock of drivers and software devices: the machine's, or a virtual clock on a thread that
 //! simulates.
 //!
-//! A driver has time-outs, and a soft device has delays. Where both run on one thread in a
-//! simulation, the seed must determine when they end, so neither reads the machine's clock itself.
-//! People and tests that wait read the machine's clock, and never run on a thread that simulates.
+//! Drivers have time-outs, and software devices have delays. If both run on one thread in a
+//! simulation, the seed must determine when they end, so neither reads the machine's clock
+//! directly. Code that waits for people or for tests reads the machine's clock, and never runs on a
+//! thread that simulates.
 
 mod clock;
 
@@ -17,7 +18,7 @@ const TURN: Duration = Duration::from_micros(10);
 
 struct Virtual {
     clock: SimClock,
-    /// The instant that stands for 0 of the clock.
+    /// The instant that corresponds to 0 of the clock.
     zero: Instant,
 }
 
@@ -26,7 +27,7 @@ thread_local! {
 }
 
 fn with_virtual<T>(with: impl FnOnce(&Virtual) -> T) -> Option<T> {
-    // A thread that ends has the machine's time.
+    // A thread that is ending uses the machine's time.
     VIRTUAL.try_with(|it| it.borrow().as_ref().map(with)).ok().flatten()
 }
 
@@ -52,7 +53,7 @@ pub fn yield_now() {
     }
 }
 
-/// Whether this thread simulates. No other thread then does the work that it waits for.
+/// Whether this thread simulates. Then no other thread does the work that it waits for.
 #[must_use]
 pub fn is_virtual() -> bool {
     with_virtual(|_| ()).is_some()

@@ -1,4 +1,4 @@
-//! Disks carved from a device: what is refused, and what is there after the power was cut anywhere.
+//! Carved disks: the operations that are refused, and the map after a power cut at any moment.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn ram(block: u32) -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(options).unwrap())
 }
 
-/// Name, beginning and size of each slice.
+/// The name, start and size of each slice.
 type Shape = Vec<(String, u64, u64)>;
 
 fn shape(carving: &Carving) -> Shape {
@@ -48,7 +48,7 @@ fn slices_are_where_they_were_asked_for() {
     create(&mut carving, "b", Some(5 * MIB + 4096), 2 * MIB).unwrap();
     create(&mut carving, "first", None, 4096).unwrap();
     create(&mut carving, "second", None, 3 * MIB).unwrap();
-    // No gap has a beginning on a MiB for it.
+    // No free range of this size begins at a multiple of 1 MiB.
     create(&mut carving, "rest", None, 9 * MIB - 4096).unwrap();
     for (name, start, size, kind) in [
         ("b", None, 4096, ErrorKind::Exists),
@@ -109,7 +109,7 @@ fn what_is_there_is_not_written_over() {
         assert_eq!(error.kind(), ErrorKind::Exists, "{at}: {error}");
         let mut carving = Carving::open_or_begin(&device, true).unwrap();
         create(&mut carving, "a", None, MIB).unwrap();
-        // Force is for what is no map.
+        // Force applies only if the content is not a map.
         let again = Carving::open_or_begin(&device, true).unwrap();
         assert_eq!(shape(&again), [("a".to_owned(), MIB, MIB)]);
     }
@@ -129,7 +129,7 @@ fn a_damaged_slot_leaves_the_other() {
         block[(at & 511) as usize] ^= 4;
         channel.write(at & !511, &block).unwrap();
     };
-    // "b" is in the second slot, which has two slices.
+    // The second slot has "b", in a map of two slices.
     for at in 0..64 + 2 * 96 {
         flip((512 << 10) + at);
         let slots = examine_carving(device.as_ref()).unwrap();
@@ -145,7 +145,7 @@ fn a_damaged_slot_leaves_the_other() {
     assert_eq!(shape(&Carving::open_or_begin(&device, true).unwrap()), []);
 }
 
-/// A device whose power is cut, and a process on it that dies now and then between a write and its
+/// A device whose power is cut, and a process on it that sometimes dies between a write and its
 /// flush.
 struct Rig {
     seed: u64,
@@ -165,8 +165,8 @@ impl Rig {
         Self { seed, clock, power, sim, rng: fastrand::Rng::with_seed(seed) }
     }
 
-    /// Changes the map at random until the power goes, or for `changes`. What may be there then: as
-    /// it was before the last change, or after.
+    /// Makes up to `changes` random changes of the map, until the power is cut. Returns the two
+    /// maps that may be on the device then: those before and after the last change.
     fn run(&mut self, changes: u32) -> [Shape; 2] {
         let mut known = [Shape::new(), Shape::new()];
         let device = Arc::new(
@@ -183,7 +183,7 @@ impl Rig {
                 }
                 let opened = opened.unwrap();
                 assert!(known.contains(&shape(&opened)), "seed {}", self.seed);
-                // What was read is what counts from now on.
+                // The map that was read is the only possible one from now on.
                 known = [shape(&opened), shape(&opened)];
                 carving = Some(opened);
             }
@@ -198,9 +198,10 @@ impl Rig {
                 let (name, ..) = after.remove(self.rng.usize(..before.len()));
                 open.delete(&name)
             } else {
-                // Names are long, so that the map takes many sectors.
+                // Long names make the map take many sectors.
                 let name = format!("{change:0>60}");
-                // One without a place lies on a MiB, and the device has but two.
+                // Without a requested place, a slice begins at a multiple of 1 MiB, and the device
+                // has only two.
                 let start = open.map().free(2 * MIB)[0].start;
                 let slice = open.plan(&name, Some(start), 8192).unwrap();
                 let at = before.partition_point(|(_, start, _)| *start < slice.start_bytes);
@@ -212,7 +213,7 @@ impl Rig {
                 Err(_) => {
                     known = [before, after];
                     assert!(dies || self.power.is_cut());
-                    // Nothing more is written with the old knowledge.
+                    // After a failed change, nothing more is written by this process.
                     assert!(
                         open.plan("z", Some(2 * MIB - 8192), 8192)
                             .and_then(|z| open.add(z))
@@ -248,7 +249,7 @@ fn power_cuts_at_every_write_leave_the_map_before_or_after() {
                 Arc::new(SimDevice::over(options, rig.sim.content()).unwrap());
             let found = Carving::open(&survived);
             let found = match found {
-                // The very first write was torn: nothing was acknowledged.
+                // The very first write was torn, so nothing was acknowledged.
                 Err(_) if known[0].is_empty() && known[1].len() < 2 => continue,
                 found => found.unwrap().map(|carving| shape(&carving)).unwrap_or_default(),
             };
@@ -258,7 +259,7 @@ fn power_cuts_at_every_write_leave_the_map_before_or_after() {
             }
         }
     }
-    // Cuts met writes that were lost or torn, and writes that were kept.
+    // The cuts lost or tore some writes, and kept others.
     assert!(cuts > 250 && olds > 30 && news > 30, "{cuts} {olds} {news}");
 }
 
@@ -282,8 +283,8 @@ fn what_is_wrong_with_a_slice_is_its_own() {
         }
         channel.kick();
     }
-    // A slice has nothing that a reset could mend, and hands none down to the device that it
-    // shares.
+    // A slice has no state of its own to reset, and must not reset the device that it shares with
+    // others.
     assert_eq!(SliceDevice::reset(&slices[0]).unwrap_err().kind(), ErrorKind::Unsupported);
     for (channel, expected) in channels.iter_mut().zip([Err(IoError::IO), Ok(())]) {
         let mut ended = Vec::new();

@@ -1,4 +1,4 @@
-//! Every device of this crate passes the one suite.
+//! Every device of this crate passes the conformance suite.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn pass(make: impl Fn() -> Arc<dyn BlockDevice>, options: Options, skips: &[&str
     let report = run(make, options);
     println!("{report}");
     report.assert_passed();
-    // None of them has what a reset could mend.
+    // None of these devices can be reset.
     assert_eq!(skipped(&report), [skips, &["reset"]].concat(), "{report}");
 }
 
@@ -90,7 +90,7 @@ fn sim_device() {
     );
 }
 
-/// A disk whose memory alignment is above its block.
+/// Returns a disk whose memory alignment is above its block.
 fn aligned(options: SimOptions) -> SimOptions {
     SimOptions { memory_alignment_bytes: 4096, ..options }
 }
@@ -101,9 +101,9 @@ fn sim_device_of_aligned_memory() {
     pass(sim(aligned), Options::default(), skips);
 }
 
-/// The story: a store with pages of 512 bytes on three files of a file system that does not tell
-/// its alignment, which is taken to be 4,096 then, could not be opened after a crash. A read of the
-/// log across units was cut at a multiple of the page, and the member refused the rest.
+/// A regression: a store with pages of 512 bytes on three files could not be opened after a crash.
+/// The file system did not report its alignment, which was taken to be 4,096. A read of the log
+/// across units was split at a multiple of the page, and the member refused the rest.
 #[test]
 fn stripe_of_members_of_aligned_memory() {
     for unit_bytes in [512, 1536, 16384] {
@@ -124,7 +124,7 @@ fn stripe_of_members_of_aligned_memory() {
     }
 }
 
-/// As above, of members that complete later, and that do not all ask for it.
+/// As above, with members that complete later, not all of which need the alignment.
 #[test]
 fn stripe_of_delayed_and_unlike_members_of_aligned_memory() {
     let make = || {
@@ -156,9 +156,9 @@ fn delay_device() {
     pass(make, Options { rounds: 80, ..Options::default() }, &["read_only_refuses_writes"]);
 }
 
-/// The story: a request that was due by the time the doorbell rang went to the RAM device and
-/// completed there, and as nothing was held any more the timer was disarmed: a thread that slept on
-/// the descriptor slept on.
+/// A regression: a request that was due when the doorbell rang was passed to the RAM device and
+/// completed there. As no more requests were held, the timer was disarmed, and a thread that slept
+/// on the descriptor was not woken.
 #[test]
 fn delay_of_nothing() {
     let make = || {
@@ -242,8 +242,9 @@ fn stripe_of_delayed_members() {
     pass(make, Options { rounds: 40, ..Options::default() }, &["read_only_refuses_writes"]);
 }
 
-/// The story: the RAM member has no descriptor, as its completions need no waiting for; the stripe
-/// has one because of the other member, and it did not tell of the first one's completions.
+/// A regression: the RAM member has no descriptor, because its completions need no waiting. The
+/// stripe has a descriptor because of the other member, and did not announce the first one's
+/// completions.
 #[test]
 fn stripe_of_unlike_members() {
     let make = || {
@@ -283,7 +284,7 @@ fn fault_device_without_faults() {
     }
 }
 
-/// The canary: a suite that sees no fault in a faulty device proves nothing.
+/// A suite that finds no fault in a faulty device would prove nothing.
 #[test]
 fn the_suite_sees_faults() {
     let failures = |breakage: fn(&FaultDevice)| {
@@ -332,7 +333,7 @@ fn slice(of: &Arc<dyn BlockDevice>, start_bytes: u64, size_bytes: u64) -> Arc<dy
 fn slices() {
     for block in [512, 4096] {
         let whole = ram(RamOptions { logical_block_bytes: block, ..RamOptions::default() });
-        // What lies around one is the others'.
+        // The bytes around a slice belong to others.
         let around =
             [(0, 1 << 20), (5 << 20, 1 << 20)].map(|(start, len)| slice(&whole, start, len));
         let stamp = |slice: &Arc<dyn BlockDevice>| {

@@ -46,7 +46,7 @@ impl Bench {
         run(&mut *self.channel, Request::flush(3)).result
     }
 
-    /// Returns a block of the device below.
+    /// Reads a block of the device below.
     fn below(&self, offset: u64) -> Vec<u8> {
         let mut channel = self.ram.open_channel(&ChannelOptions::default()).unwrap();
         let completion = run(&mut *channel, Request::read(offset, 4096, self.buffer(0), 4));

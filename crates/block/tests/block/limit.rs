@@ -1,4 +1,4 @@
-//! Limits: by a clock that stands still until it is told.
+//! Tests limits with a clock that advances only on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use qpair_block::{
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// The time that a bucket saves up, and that a channel takes at once.
+/// The time that a bucket saves, plus the time that a channel takes at once.
 const SLACK_NS: u64 = 5 * MS + 100 * US;
 
 struct Rig {
@@ -50,7 +50,7 @@ impl Rig {
     }
 }
 
-/// The tags of what has come back, in order.
+/// Returns the tags of completed requests, in order.
 fn ended(channel: &mut dyn IoChannel) -> Vec<u64> {
     let mut completions = Vec::new();
     channel.poll(&mut completions);
@@ -66,7 +66,7 @@ fn the_rate_holds_for_all_channels_together() {
         (Limits { bytes_per_s: 1 << 20, ..Limits::default() }, 1 << 20, 1),
         (Limits { bytes_per_s: 512 << 20, ..Limits::default() }, 4096, 128 << 10),
         (Limits { read_bytes_per_s: 7 << 20, ..Limits::default() }, 64 << 10, 7 * 16),
-        // The tightest of several counts.
+        // The tightest of several limits applies.
         (Limits { ios_per_s: 9_000, bytes_per_s: 1 << 20, ..Limits::default() }, 512, 2048),
     ] {
         let rig = Rig::new(limits);
@@ -80,7 +80,7 @@ fn the_rate_holds_for_all_channels_together() {
                 while channel.in_flight() < 16 {
                     rig.submit(channel.as_mut(), Op::Read, len_bytes, turn);
                 }
-                // As much as there is: a fast limit lets many through in one turn.
+                // Submit as many as possible: a fast limit lets many pass in one turn.
                 loop {
                     let count = ended(channel.as_mut()).len() as u64;
                     done += count;
@@ -93,7 +93,8 @@ fn the_rate_holds_for_all_channels_together() {
                 }
             }
             let ns = start_ns;
-            // Each channel may have begun one that it has not paid for yet, and have a piece left.
+            // Each channel may have started one request that it has not been charged for, and have
+            // a piece left.
             let most = (ns + SLACK_NS + 3 * 100 * US) / cost_ns + 3;
             let least = (ns / cost_ns).saturating_sub(SLACK_NS / cost_ns + 3);
             assert!((least..=most).contains(&done), "{limits:?}: {done} in {ns} ns");

@@ -1,4 +1,4 @@
-//! Devices made of software, and their names.
+//! Software devices, and their names.
 
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]

@@ -1,4 +1,4 @@
-//! Specifiers: what is read, what is written, what is refused.
+//! Specifiers: parsing, formatting, and what is refused.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ fn opens_what_it_names() {
     assert_eq!(device.info().interface, "stripe+delay+ram+fault+ram+ram");
     let missing = parse("delay:/dev/b").open(&files).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    // The name a device gives itself is a specifier too.
+    // The name that a device reports is a valid specifier, too.
     parse(&device.info().name);
 }
 

@@ -129,7 +129,7 @@ impl Advise {
         Ok(Mix { read_percent: self.reads, block_bytes })
     }
 
-    /// `None`: it was interrupted.
+    /// Returns the measured report, or `None` if the measurement was interrupted.
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());

@@ -116,7 +116,7 @@ impl Backup {
         let made =
             ask_for_backup(&published, &self.target, self.force, progress).map_err(|error| {
                 match error.kind() {
-                    // The other process writes, and may have begun to.
+                    // The other process writes, and may have begun to overwrite the target.
                     ErrorKind::Interrupted if self.force => Failure::from(error).hint(
                         "a backup that was on a block device may be gone; run the backup again",
                     ),
@@ -129,8 +129,8 @@ impl Backup {
     }
 }
 
-/// With `--force` the error has a way out of its own: a whole backup of an earlier attempt is never
-/// overwritten.
+/// Adds advice to an error. With `--force` the advice differs: a complete backup of an earlier
+/// attempt is never overwritten.
 fn told(error: qpair::Error, force: bool) -> Failure {
     match error.kind() {
         ErrorKind::Exists if !force => Failure::from(error).hint("if it may be lost, give --force"),

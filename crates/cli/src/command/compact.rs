@@ -61,7 +61,7 @@ impl Compact {
         let closed = store.close();
         let report = compacted.map_err(Failure::from)?;
         closed?;
-        // Closing gives back what the log had.
+        // Closing frees the space of the log.
         let (bytes_before, bytes_after) = file_bytes
             .zip(self.store.file_bytes())
             .unwrap_or((report.bytes_before, report.bytes_after));

@@ -71,7 +71,7 @@ impl Delete {
     fn one(&self, key: &[u8]) -> Result<Exit> {
         let (store, _) = self.store.open_to_write(Effort::Small, None, None)?;
         let table = self.table.existing(&store)?;
-        // Looked up first: a store in which nothing changes stays as it is.
+        // Look the key up first, so that a store without changes is not written.
         let found = match table.get(key) {
             Ok(Some(_)) => table.delete(key),
             other => other.map(|_| false),

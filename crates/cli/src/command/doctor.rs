@@ -51,7 +51,7 @@ struct Diagnosis {
     devices: Vec<Device>,
     interfaces: Vec<Trials>,
     findings: Vec<Finding>,
-    /// Why no file could be made to try interfaces on.
+    /// The reason why no file could be created to test interfaces on.
     no_file: Option<String>,
 }
 
@@ -122,7 +122,8 @@ fn read(path: &Path) -> Result<Device> {
     })
 }
 
-/// Tries interfaces on a small file: in the current directory, or else where temporary files go.
+/// Tests interfaces on a small file, in the current directory or else in the directory for
+/// temporary files.
 fn on_a_file_here() -> (Vec<Trials>, Option<String>) {
     let mut refused = Vec::new();
     for directory in [PathBuf::from("."), std::env::temp_dir()] {
@@ -138,11 +139,12 @@ fn cannot_make_a_file(directory: &Path, error: &io::Error) -> String {
     format!("no file could be made in {}: {error}", directory.display())
 }
 
-/// Columns of a line at most; commands are not broken.
+/// The maximum width of a line in columns. Commands are never broken.
 const WIDTH: usize = 100;
-/// Columns of the mark and what is around it.
+/// The width in columns of the mark and the space around it.
 const MARK: usize = 11;
-/// Columns of a state beside its reason; longer ones stand above it.
+/// The maximum width in columns of a state with its reason beside it. A longer state stands above
+/// its reason.
 const STATE: usize = 24;
 
 struct Page<'a> {
@@ -240,7 +242,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// One entry: mark, columns, each with its width, and text that goes on below itself.
+    /// Writes one entry: the mark, columns with their widths, and text that wraps below itself.
     fn entry(
         &mut self,
         (mark, color): (&str, Color),

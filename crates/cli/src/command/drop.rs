@@ -26,7 +26,7 @@ pub(crate) struct Drop {
 impl Drop {
     pub(crate) fn run(self) -> Result<Exit> {
         let (store, _) = self.store.open_to_write(Effort::Small, None, None)?;
-        // Looked up first: a store in which nothing changes stays as it is.
+        // Look the table up first, so that a store without changes is not written.
         let found = store.existing_table(&self.table).map(|table| table.is_some());
         let dropped = match found {
             Ok(true) => store.drop_table(&self.table).map(|()| true),

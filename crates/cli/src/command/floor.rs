@@ -175,8 +175,8 @@ impl Floor {
             Some((time, loads)) => (time, loads),
             None => (Duration::from_millis(500), self.loads()),
         };
-        // A paper's settings, and the default, have what may be done; what was named is done or
-        // refused.
+        // A paper's settings and the defaults are reduced to the permitted workloads. Workloads
+        // that the user named are run or refused.
         if self.rw.is_empty() {
             loads.retain(|load| self.allow_writes || !load.workload.write);
         }

@@ -112,7 +112,8 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn run(self) -> Result<Exit> {
         let layout = self.layout()?;
-        // Before the store: it is not to be made for an input, or a column, that is not there.
+        // Read the input before opening the store, so that no store is created for an input or a
+        // column that does not exist.
         let input = Input::open(&self.file)?;
         let (name, size_bytes) = (input.name.clone(), input.size_bytes);
         let read_bytes = input.read_bytes.clone();
@@ -176,7 +177,7 @@ impl Load {
         Ok(Layout { format, columns, header, delimiter: self.delimiter, raw: self.raw })
     }
 
-    /// Loads; what was loaded, and whether by building the table at once.
+    /// Loads the records. Returns the result, and whether the table was built at once.
     fn load(&self, store: &Store, gather: Gather, progress: &Progress) -> Result<(Loaded, bool)> {
         let table = store.table(&self.table.table)?;
         let empty = table.range(..)?.next().transpose()?.is_none();

@@ -84,7 +84,7 @@ impl Log {
             }
         };
         match limited {
-            // How the log ends was not looked at.
+            // The ends of the log were not read.
             true if self.json => out.line(json!({ "limited": true }).to_string())?,
             true => {}
             false => self.print_end(&mut out, &dump)?,
@@ -166,7 +166,7 @@ impl Log {
             ));
         }
         if dump.ends.is_empty() {
-            // It was not read to its end.
+            // The log was not read to its end.
             return Ok(());
         }
         out.line(format!(

@@ -43,15 +43,15 @@ impl Man {
     }
 }
 
-/// Name of a page: `qpair-bench-io`.
+/// Returns the name of a page, such as `qpair-bench-io`.
 fn title(command: &Command) -> String {
     command.get_bin_name().unwrap_or(command.get_name()).replace(' ', "-")
 }
 
 fn page(command: &Command) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // As --help has it: a list of all options, without their values, does not tell how to call a
-    // command.
+    // Use the text of --help: a list of all options, without their values, does not show how to
+    // call a command.
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
     let named = command.clone().name(title(command)).override_usage(usage);

@@ -74,7 +74,7 @@ impl Put {
         let (store, _) =
             self.store.open_to_write(Effort::Small, Some(&self.create), Some(&self.log))?;
         let outcome = store.table(&self.table.table).and_then(|table| table.put(&key, &value));
-        // Closed first, so that a refused record leaves the store as good as it was.
+        // Close the store first, so that a refused record leaves it closed.
         let closed = store.close();
         let with_room = |error| Failure::from(error).with_room(&self.store.store);
         outcome.map_err(with_room)?;
@@ -83,7 +83,7 @@ impl Put {
     }
 }
 
-/// All of it, or one byte more than a value can have.
+/// Reads the whole value, or one byte more than the maximum length of a value.
 fn read_value(input: impl Read, name: &str) -> Result<Vec<u8>> {
     let mut value = Vec::new();
     input

@@ -1,4 +1,4 @@
-//! `qpair rpc`: a call to a target.
+//! `qpair rpc`: calls a method of a target.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

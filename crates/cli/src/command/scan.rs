@@ -103,7 +103,7 @@ impl Scan {
             let (key, value) = match record {
                 Ok(record) => record,
                 Err(error) => {
-                    // What came before it is good, and was asked for.
+                    // Print the records before the error: they are valid, and were requested.
                     out.finish()?;
                     return Err(error.into());
                 }

@@ -44,8 +44,8 @@ impl Stat {
         let key_len_max = store.key_len_max();
         let metrics = store.metrics()?;
         let estimate = |name: &String| {
-            // One that is damaged, or too many for the memory, has a name still; `check` says what
-            // is wrong.
+            // A damaged table, or one of too many for the memory, is still listed by name. `check`
+            // says what is wrong.
             store.existing_table(name).ok().flatten().and_then(|table| table.statistics().ok())
         };
         let estimates: Vec<Option<TableStatistics>> = match self.prometheus {

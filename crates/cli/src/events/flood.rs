@@ -1,5 +1,5 @@
-//! A peer that does the same wrong thing over and over, a guest say, does not fill the log: the
-//! first events of a kind and a peer in a while are logged, and of the others how many there were.
+//! Limits repeated events: a peer that repeats an error, such as a guest, does not fill the log. In
+//! each period, the first events of a kind and peer are logged, and then the number of the others.
 
 use qpair_block::locks::Mutex;
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, warn};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// A while, from the first event of it on.
+/// The length of a period, which begins with its first event.
 const WHILE: Duration = Duration::from_secs(10);
-/// Events of a kind and a peer that are logged in a while.
+/// The number of events of a kind and peer that are logged in a period.
 const LOGGED: u64 = 10;
-/// Fields that name a peer. Events without one come from no peer that could make many of them, or
-/// of whoever runs the target.
+/// Fields that name a peer. Events without such a field come from peers that cannot cause many of
+/// them, or from the operator of the target.
 const PEERS: [&str; 4] = ["disk", "device", "socket", "controller"];
 
 /// The number of events of one kind and peer in a period.
@@ -29,8 +29,8 @@ type About = (&'static str, &'static str, String);
 
 #[derive(Clone, Default)]
 pub(super) struct Flood {
-    /// By what they are about. Peers are the target's own disks, devices and sockets: there are no
-    /// more than of those.
+    /// The periods, by crate, event and peer. Peers are the target's own disks, devices and
+    /// sockets, so their number is bounded.
     spans: Arc<Mutex<BTreeMap<About, Span>>>,
 }
 
@@ -43,8 +43,8 @@ impl Flood {
         span.events <= LOGGED
     }
 
-    /// Says how many were left out in each while that is over by `now`, and lets the next one
-    /// begin.
+    /// Logs how many events were left out in each period that is over by `now`, and lets the next
+    /// period begin.
     pub(super) fn tell(&self, now: Instant) {
         let mut over = Vec::new();
         self.spans.lock().retain(|key, span| {
@@ -69,7 +69,7 @@ impl<S: Subscriber> Filter<S> for Flood {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let about = event.metadata();
-        // A user that raises a crate to that level wants to see all of its events.
+        // A user who raises a crate's level to DEBUG wants to see all of its events.
         if *about.level() >= tracing::Level::DEBUG {
             return true;
         }
@@ -102,7 +102,7 @@ mod tests {
     use tracing_subscriber::layer::{Layer, SubscriberExt};
     use tracing_subscriber::registry;
 
-    /// The messages that get through, with what `left_out` says.
+    /// The messages that pass the filter, and those of `left_out`.
     #[derive(Clone, Default)]
     struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(count("broken\"bad\""), 10);
             assert_eq!((count("told"), count("message\"bad\"")), (1000, 1000));
             assert_eq!((count("broken\"good\""), count("left\"bad\"")), (1, 1));
-            // It is told of once, and the next while begins anew.
+            // The left-out events are reported once, and the next period begins.
             flood.tell(begin + 2 * WHILE);
             flood.tell(begin + 2 * WHILE);
             assert_eq!(take(), ["left_out\"bad\"990"]);

@@ -1,5 +1,5 @@
-//! An event as a JSON object, one a line: its name as `event`, when, how important, of which crate,
-//! and its fields.
+//! Formats an event as a JSON object on one line: the name as `event`, the time, level and crate,
+//! and the fields.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,12 +23,12 @@ impl<S: Subscriber> Layer<S> for JsonLines {
         object.insert("level".to_owned(), about.level().as_str().into());
         object.insert("crate".to_owned(), name.into());
         object.insert("time_s".to_owned(), time_s.as_secs_f64().into());
-        // Whoever read this may have gone: guests are served all the same.
+        // The reader may have gone: guests are served even so.
         let _ = say(Value::Object(object).to_string());
     }
 }
 
-/// The fields of an event, with its text as `message`.
+/// Returns the fields of an event, with its text as `message`.
 pub(super) fn fields(event: &Event<'_>) -> Map<String, Value> {
     let mut fields = Fields(Map::new());
     event.record(&mut fields);

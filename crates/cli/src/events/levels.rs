@@ -1,4 +1,4 @@
-//! How much is logged: a level, and levels of some crates.
+//! The levels of the log: one for all crates, and others for some of them.
 
 use qpair_serve::Level;
 use tracing::level_filters::LevelFilter;
@@ -15,7 +15,7 @@ const CRATES: [&str; 8] = [
     "qpair_virtio_scsi",
 ];
 
-/// As `info,qpair_nvme=debug` says it.
+/// Levels, written as in `info,qpair_nvme=debug`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Levels {
     pub(crate) all: Level,
@@ -58,7 +58,8 @@ impl Levels {
     }
 }
 
-/// NOTICE is as much as INFO: events have no level between that and WARN.
+/// Returns the filter of a level. NOTICE counts as INFO, because events have no level between INFO
+/// and WARN.
 fn shown(level: Level) -> LevelFilter {
     match level {
         Level::Error => LevelFilter::ERROR,
@@ -90,7 +91,7 @@ mod tests {
         }
     }
 
-    /// A crate that logs and is missing in the list could not be turned up.
+    /// Checks that the list has all crates that log. A missing crate could not be given a level.
     #[test]
     fn all_crates_that_log_are_known() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

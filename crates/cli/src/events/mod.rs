@@ -32,7 +32,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Logs from now on, for as long as the process lives.
+    /// Installs the log for the rest of the process's life.
     pub(crate) fn install(levels: Levels, json: bool) -> Arc<Self> {
         let (filter, handle) = reload::Layer::new(levels.filter());
         let output = match json {
@@ -58,7 +58,7 @@ impl Events {
     pub(crate) fn set(&self, levels: Levels) {
         let mut held = self.levels.lock();
         *held = levels;
-        // It fails only where the log is gone, and it lives as long as the process.
+        // This fails only if the log is gone, and the log lives as long as the process.
         let _ = self.filter.reload(held.filter());
     }
 }
@@ -75,9 +75,9 @@ impl Log for Events {
     }
 }
 
-/// Tells people of what makes a device slower than it need be.
+/// Shows notes about what makes a device slower than necessary.
 pub(crate) fn notes() {
     let filter = Targets::new().with_target("qpair_drivers", tracing::Level::WARN);
-    // As above.
+    // As in `install`: a second caller uses the first log.
     let _ = set_global_default(registry().with(filter).with(Notes));
 }

@@ -8,13 +8,13 @@ use crate::show::text::escape;
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     pub(crate) key: Option<String>,
-    /// None: the whole line.
+    /// The columns of the value; empty for the whole line.
     pub(crate) values: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Column {
-    /// From 0.
+    /// The position, from 0.
     Index(usize),
     Name(String),
 }
@@ -38,19 +38,19 @@ pub(crate) struct Wanted {
     pub(super) header: bool,
 }
 
-/// The same by place.
+/// The columns wanted, by position.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indexes {
     pub(crate) key: usize,
-    /// Empty: the whole line.
+    /// The columns of the value; empty for the whole line.
     pub(crate) values: Vec<usize>,
 }
 
 impl Wanted {
-    /// Finds the columns in the header.
+    /// Finds the positions of the columns in the header.
     ///
     /// # Errors
-    /// `Layout` for a name that is not there, or that more than one column has.
+    /// `Layout` for a name that no column has, or more than one.
     pub(crate) fn resolve<'a>(
         &self,
         header: impl Iterator<Item = &'a [u8]> + Clone,
@@ -65,7 +65,7 @@ impl Wanted {
         })
     }
 
-    /// The columns of lines without a header.
+    /// Returns the positions of the columns in lines without a header.
     pub(crate) fn by_index(&self) -> Indexes {
         self.resolve(std::iter::empty()).unwrap_or_default()
     }

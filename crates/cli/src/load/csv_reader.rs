@@ -13,28 +13,28 @@ use super::lines::LINE_LEN_MAX;
 use super::record::{ReadError, ReadRecord, Record};
 use crate::show::text::counted;
 
-/// Lines that are read behind the input. They are a record of their own, unless a quote was not
-/// closed before.
+/// Lines that are appended to the input. They form a record of their own, unless a quote was not
+/// closed.
 const END: &[u8] = b"\nend of input 0f3ac1d2-9d5e-4c8b-8a6e-qpair\n";
 
-/// Input with those lines behind it.
+/// Input with these lines appended.
 type Ended<R> = Chain<R, Cursor<&'static [u8]>>;
 
 pub(crate) struct CsvReader<R> {
     reader: csv::Reader<Bounded<Ended<R>>>,
-    /// Bytes that the record that is being read may still have.
+    /// The number of bytes that the record being read may still have.
     left: Arc<AtomicU64>,
     fields: ByteRecord,
     wanted: Wanted,
-    /// Known once the header was read; not of empty input.
+    /// The positions of the columns, set once the header was read. `None` for empty input.
     indexes: Option<Indexes>,
-    /// Columns of the first line; the others have as many.
+    /// The number of columns of the first line. All other lines must have as many.
     columns: Option<usize>,
     delimiter: u8,
 }
 
-/// Input that ends with an error where one record would take too much memory, as behind a quote
-/// that is not closed.
+/// Input that ends with an error if one record would take too much memory, for example after a
+/// quote that is not closed.
 struct Bounded<R> {
     input: R,
     left: Arc<AtomicU64>,
@@ -66,7 +66,7 @@ impl<R: Read> CsvReader<R> {
         Self { reader, left, fields, wanted, indexes, columns: None, delimiter }
     }
 
-    /// Reads the next record's fields; the lines it is on.
+    /// Reads the next record's fields, and returns its line numbers.
     fn read_fields(&mut self) -> Result<Option<Range<u64>>, ReadError> {
         self.left.store(LINE_LEN_MAX, Ordering::Relaxed);
         let line = self.reader.position().line();
@@ -143,8 +143,8 @@ impl<R: Read + Send> ReadRecord for CsvReader<R> {
     }
 }
 
-/// Writes the fields of a line of CSV (RFC 4180), without its end: any bytes, with quotes where
-/// they are needed.
+/// Writes the fields of a CSV line (RFC 4180) without its end. Fields may contain any bytes, and
+/// are quoted if necessary.
 pub(crate) fn write_fields<'a>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = &'a [u8]>,
@@ -167,7 +167,7 @@ pub(crate) fn write_fields<'a>(
         }
     }
     if out.len() == start {
-        // A line with nothing on it is none.
+        // An empty line would not be a record.
         out.extend_from_slice(b"\"\"");
     }
 }

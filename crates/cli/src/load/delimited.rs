@@ -11,12 +11,12 @@ use crate::show::text::unescape_into;
 pub(crate) struct DelimitedReader<R> {
     lines: Lines<R>,
     wanted: Wanted,
-    /// Known once the header was read; not of empty input.
+    /// The positions of the columns, set once the header was read. `None` for empty input.
     indexes: Option<Indexes>,
     delimiter: u8,
-    /// Backslashes are bytes like others.
+    /// Whether backslashes are ordinary bytes.
     raw: bool,
-    /// A record had an escape: people who meant backslashes are told once.
+    /// Whether a record had an escape: people who meant backslashes get a note, once.
     escapes_told: bool,
 }
 
@@ -79,7 +79,7 @@ impl<R: BufRead + Send> ReadRecord for DelimitedReader<R> {
         match values[..] {
             [] => record.value.extend_from_slice(text),
             [one] => decode(&mut record.value, one)?,
-            // A value that is columns again is one of this format: it stays as it is.
+            // A value of several columns stays in this format, unchanged.
             _ => {
                 for (place, index) in values.iter().enumerate() {
                     record.value.extend((place > 0).then_some(delimiter));

@@ -1,4 +1,4 @@
-//! Formats of input, and which columns of it are key and value.
+//! Formats of input, and the choice of the columns for key and value.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The format that a file's name stands for.
+    /// Returns the format for a file name.
     pub(crate) fn guess(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "tsv" | "tab" => Some(Self::Tsv),
@@ -34,12 +34,12 @@ impl Format {
     }
 }
 
-/// All that is to be known to read records.
+/// All settings for reading records.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) format: Format,
     pub(crate) columns: Columns,
-    /// Whether the first line names the columns; `None`: the default of the format.
+    /// Whether the first line names the columns; `None` for the format's default.
     pub(crate) header: Option<bool>,
     pub(crate) delimiter: Option<u8>,
     /// TSV without escapes.
@@ -103,7 +103,7 @@ impl Layout {
     }
 }
 
-/// A delimiter as people write it.
+/// Parses a delimiter.
 pub(crate) fn parse_delimiter(text: &str) -> std::result::Result<u8, String> {
     match text.as_bytes() {
         b"\\t" | b"tab" => Ok(b'\t'),

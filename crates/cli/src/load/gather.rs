@@ -16,10 +16,10 @@ use crate::interrupt::Interrupt;
 use crate::parse::key::EMPTY_KEY;
 use crate::show::text::escape;
 
-/// Records and bytes at which a round goes off.
+/// The number of records, and of bytes, at which a round is sent.
 const ROUND_RECORDS: u64 = 16 << 10;
 const ROUND_BYTES: u64 = 8 << 20;
-/// How often an idle wait looks for an interrupt.
+/// The interval at which an idle wait checks for an interrupt.
 const TICK: Duration = Duration::from_millis(50);
 
 pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()> {
@@ -42,10 +42,10 @@ fn failure(error: ReadError, input_name: &str) -> Failure {
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) key_len_max: usize,
-    /// A key of no bytes is a key.
+    /// Whether the empty key is accepted.
     pub(crate) empty_key: bool,
     pub(crate) skip_bad: bool,
-    /// Keys must ascend; of equal ones the last is taken.
+    /// Whether keys must ascend. Of equal keys the last one counts.
     pub(crate) sorted: bool,
     pub(crate) lanes: usize,
 }
@@ -89,7 +89,8 @@ impl Gather {
         Ok(Self { rounds, skipped, interrupt })
     }
 
-    /// The next round; none at the end of input or on an interrupt, even if the input stands still.
+    /// Returns the next round. Returns `None` at the end of input, or on an interrupt, even if the
+    /// input stalls.
     pub(crate) fn next(&mut self) -> Option<Result<Round>> {
         loop {
             if self.interrupt.is_requested() {
@@ -121,7 +122,7 @@ struct Gatherer {
 impl Gatherer {
     fn run(mut self) {
         let outcome = self.gather();
-        // What came before an error is loaded. Sending fails only if no receiver wants more.
+        // The records before an error are loaded. Sending fails only if the receiver is gone.
         let _ = self.send_round();
         if let Err(failure) = outcome {
             let _ = self.sender.send(Err(failure));
@@ -149,7 +150,8 @@ impl Gatherer {
             if self.limits.sorted {
                 self.check_order(lines.start, &record)?;
             }
-            // Not before the next key is known: in sorted input it may be the last one's again.
+            // A full round is sent only once the next key is known: in sorted input, that key may
+            // equal the last one.
             let full = self.round.records >= ROUND_RECORDS || self.round.bytes >= ROUND_BYTES;
             if full && !self.send_round() {
                 return Ok(());
@@ -186,9 +188,9 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Drops the record before if this one has the same key; refuses one that comes too late. A
-    /// round only goes off when a record is there to begin the next, so that the record before is
-    /// always at hand.
+    /// Drops the previous record if this one has the same key, and refuses keys that are out of
+    /// order. A round is sent only when the next record is there, so the previous record is always
+    /// available.
     fn check_order(&mut self, line: u64, record: &Record) -> Result<()> {
         let Some(last) = self.round.last_key() else { return Ok(()) };
         match record.key.as_slice().cmp(last) {
@@ -207,7 +209,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Hands the round over; `false` if its reader has ended.
+    /// Sends the round. Returns `false` if the receiver is gone.
     fn send_round(&mut self) -> bool {
         if self.round.records == 0 {
             return true;

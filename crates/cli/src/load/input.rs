@@ -40,7 +40,7 @@ impl Input {
         Ok(Self { name, size_bytes, read_bytes, source: Box::new(file) })
     }
 
-    /// These bytes, for a test of what reads them.
+    /// Returns an input with these bytes, for tests of readers.
     #[cfg(test)]
     pub(crate) fn of_bytes(bytes: Vec<u8>) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Input {
     }
 }
 
-/// Counts what is read through it.
+/// Counts the bytes read through it.
 pub(crate) struct Counted {
     source: Box<dyn Read + Send>,
     read_bytes: Arc<AtomicU64>,

@@ -1,7 +1,8 @@
-//! JSON lines: one object a line.
+//! JSON lines: one object per line.
 //!
 //! A value that is not a string is loaded with the bytes that the input has for it, and so is a
-//! whole line. Numbers keep their digits, and objects their order and blanks.
+//! whole line. Numbers keep their digits, and objects keep the order of their fields and their
+//! spaces.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::show::text::decode_hex;
 pub(crate) struct JsonReader<R> {
     lines: Lines<R>,
     key: String,
-    /// Empty: the whole line.
+    /// The fields of the value; empty for the whole line.
     values: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ fn in_words(error: &serde_json::Error) -> String {
     )
 }
 
-/// The fields of an object, as they stand in the input.
+/// The fields of an object, as written in the input.
 struct Object<'a>(Vec<(Name<'a>, &'a RawValue)>);
 
 #[derive(Deserialize)]
@@ -128,8 +129,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A field by name, or by the names on the way to it with dots between; elements of arrays by
-    /// number, from 0.
+    /// Finds a field by its name, or by a path of names separated by dots. Elements of arrays are
+    /// named by their number, from 0.
     fn find(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
         if let Some(found) = self.member(name)? {
             return Ok(Some(found));

@@ -1,10 +1,10 @@
-//! Lines of bytes, numbered from 1, none longer than memory should bear.
+//! Lines of bytes, numbered from 1, with a limit on their length.
 
 use std::io::{self, BufRead, Read};
 
 use super::record::{ReadError, only};
 
-/// Longest line, bytes: four of the largest values.
+/// The maximum length of a line, in bytes: four times the longest value.
 pub(super) const LINE_LEN_MAX: u64 = 64 << 20;
 
 pub(crate) struct Lines<R> {
@@ -18,8 +18,8 @@ impl<R: BufRead> Lines<R> {
         Self { input, line: Vec::new(), number: 0 }
     }
 
-    /// The next line that is not blank, with its number and without its end; none at the end of
-    /// input.
+    /// Returns the next line that is not blank, with its number and without its end. Returns `None`
+    /// at the end of input.
     pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, ReadError> {
         loop {
             self.line.clear();

@@ -1,14 +1,13 @@
-//! From lines of input to records in a table.
+//! Loads lines of input as records into a table.
 //!
 //! ```text
 //! Input -> Lines -> DelimitedReader, CsvReader, JsonReader -> Gather -> Round -> puts or sorted
 //! bytes             records of one format                    a thread   batches   tasks of the store
 //! ```
 //!
-//! One thread reads and parses ahead while the store's workers put the round before. A round's
-//! records are dealt out to lanes by their keys, each lane is one task, and rounds run one after
-//! the other: so of records with the same key the last one of the input wins, whatever runs in
-//! parallel.
+//! One thread reads and parses the next round while the store's workers put the previous one. A
+//! round's records are distributed to lanes by key. Each lane is one task, and rounds run one after
+//! the other. Of several records with the same key, the last one in the input therefore wins.
 
 mod columns;
 mod csv_reader;

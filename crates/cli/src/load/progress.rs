@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use crate::show::bar::{TEMPLATE, styled};
 use crate::show::text::{counted, size};
 
-/// How far a load has got. Cheap to clone; clones show the same bar.
+/// The progress of a load. Cheap to clone; clones show the same bar.
 #[derive(Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -15,7 +15,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar where the end is known, a spinner where it is not; nothing if `quiet`.
+    /// Creates a bar if the end is known, otherwise a spinner; nothing if `quiet`.
     pub(crate) fn new(size_bytes: Option<u64>, quiet: bool) -> Self {
         let target =
             if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };

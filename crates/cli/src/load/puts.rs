@@ -12,12 +12,12 @@ use crate::show::text::{count, counted, escape};
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) records: u64,
-    /// Those that took the place of another.
+    /// The number of these that replaced another record.
     pub(crate) replaced: u64,
     pub(crate) bytes: u64,
     pub(crate) failure: Option<Failure>,
-    /// Records put of the round in which a put failed, and all that it has: which ones, only their
-    /// keys tell.
+    /// For a round in which a put failed, the number of records put and the number of all its
+    /// records. Only their keys tell which ones were put.
     pub(crate) unfinished: Option<(u64, u64)>,
 }
 
@@ -41,7 +41,8 @@ pub(crate) fn put_all(
             Some(Err(failure)) => loaded.failure = Some(failure),
             Some(Ok(round)) => {
                 let (input_bytes, all, before) = (round.input_bytes, round.records, loaded.records);
-                // All of it before the next: a later record of the same key must come later.
+                // Complete the round before the next one: a later record with the same key must be
+                // put later.
                 for handle in start(store, table, round) {
                     loaded.add(handle);
                 }
@@ -104,7 +105,7 @@ impl Loaded {
                 self.records += outcome.records;
                 self.replaced += outcome.replaced;
                 self.bytes += outcome.bytes;
-                // The first is as good as the others.
+                // Keep the first error; any one will do.
                 self.failure = self.failure.take().or(outcome.failure);
             }
             Err(error) => self.failure = self.failure.take().or(Some(error.into())),

@@ -1,25 +1,25 @@
-//! The output of every format: records, or the errors of a line.
+//! The output of every reader: records, or the errors of lines.
 
 use std::io;
 use std::ops::Range;
 
-/// A record of the input; the vectors are used again for the next.
+/// A record of the input. The vectors are reused for the next record.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
 }
 
-/// Why there is no next record.
+/// The reason why there is no next record.
 #[derive(Debug)]
 pub(crate) enum ReadError {
-    /// These lines are no good; reading can go on behind them.
+    /// These lines are malformed. Reading can continue after them.
     Bad { lines: Range<u64>, why: String },
-    /// From this line on nothing can be read.
+    /// Nothing can be read from this line on.
     Lost { line: u64, why: String },
-    /// No line is any good: the columns asked for are not there.
+    /// No line can be used, because the requested columns do not exist.
     Layout { why: String, hint: String },
-    /// The input itself failed.
+    /// Reading the input failed.
     Io(io::Error),
 }
 
@@ -30,17 +30,17 @@ impl From<io::Error> for ReadError {
 }
 
 pub(crate) trait ReadRecord: Send {
-    /// Reads what comes before the first record, and finds the columns asked for. Once, before all
-    /// else.
+    /// Reads the input up to the first record, and finds the requested columns. Called once, before
+    /// all else.
     fn begin(&mut self) -> Result<(), ReadError> {
         Ok(())
     }
 
-    /// Reads the next record; the lines it was on, from 1, or none at the end.
+    /// Reads the next record. Returns its line numbers, from 1, or `None` at the end.
     fn read(&mut self, record: &mut Record) -> Result<Option<Range<u64>>, ReadError>;
 }
 
-/// A record on a line of its own.
+/// Returns the range of a record on one line.
 pub(super) fn only(line: u64) -> Range<u64> {
     line..line + 1
 }

@@ -1,8 +1,8 @@
-//! Records that travel together.
+//! Rounds: records that are put together.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Records one task puts, in order.
+/// Records that one task puts, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     bytes: Vec<u8>,
@@ -18,7 +18,7 @@ impl Lane {
         self.ends.push((key_end, self.bytes.len()));
     }
 
-    /// Drops the last record; its bytes.
+    /// Drops the last record, and returns its size in bytes.
     fn pop(&mut self) -> usize {
         self.ends.pop();
         let end = self.ends.last().map_or(0, |(_, end)| *end);
@@ -38,14 +38,14 @@ impl Lane {
     }
 }
 
-/// A round of records, in lanes: all records of one key are in one lane, in the order of the input.
+/// A round of records in lanes. All records of one key are in one lane, in the order of the input.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) lanes: Vec<Lane>,
     hasher: RandomState,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Input read up to the end of this round, bytes.
+    /// The number of input bytes up to the end of this round.
     pub(crate) input_bytes: u64,
 }
 
@@ -70,13 +70,13 @@ impl Round {
         self.bytes += (key.len() + value.len()) as u64;
     }
 
-    /// In the only lane: the last record's key.
+    /// Returns the last record's key. There must be only one lane.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         let lane = self.lanes.first()?;
         lane.len().checked_sub(1).map(|last| lane.record(last).0)
     }
 
-    /// In the only lane: drops the last record.
+    /// Drops the last record. There must be only one lane.
     pub(crate) fn pop(&mut self) {
         if let Some(lane) = self.lanes.first_mut() {
             self.bytes -= lane.pop() as u64;

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::puts::Loaded;
 use super::round::Round;
 
-/// Loads all records; the table must be empty, and the records in order.
+/// Loads all records. The table must be empty, and the records sorted.
 pub(crate) fn load_sorted(table: &Table, gather: Gather, progress: &Progress) -> Loaded {
     let shared = Arc::new(Mutex::new(Loaded::default()));
     let records = Records {
@@ -24,7 +24,7 @@ pub(crate) fn load_sorted(table: &Table, gather: Gather, progress: &Progress) ->
     let mut loaded = std::mem::take(&mut *shared.lock());
     match outcome {
         Ok(records) => loaded.records = records,
-        // All or nothing.
+        // A failed load leaves the table empty.
         Err(error) => {
             (loaded.records, loaded.bytes) = (0, 0);
             loaded.failure = loaded.failure.or(Some(error.into()));
@@ -33,8 +33,8 @@ pub(crate) fn load_sorted(table: &Table, gather: Gather, progress: &Progress) ->
     loaded
 }
 
-/// The records of all rounds, on the way into the table. An error in the input ends them; what came
-/// before it is loaded.
+/// The records of all rounds, as an iterator for the table. An error in the input ends it; the
+/// records before it are loaded.
 struct Records {
     gather: Gather,
     round: Round,
@@ -44,7 +44,7 @@ struct Records {
 }
 
 impl Records {
-    /// Goes on to the next round; `false` at the end.
+    /// Moves to the next round. Returns `false` at the end.
     fn advance(&mut self) -> bool {
         let mut loaded = self.loaded.lock();
         loaded.records += self.round.records;

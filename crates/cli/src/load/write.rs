@@ -1,4 +1,4 @@
-//! A record as a line of output, in each of the formats that `load` reads.
+//! Formats a record as a line of output, in each of the formats that `load` reads.
 //!
 //! The reader of the same format turns a written line back into the same bytes.
 
@@ -9,7 +9,7 @@ use super::format::Format;
 use crate::show::output::insert_bytes;
 use crate::show::text::escape_into;
 
-/// Writes a record, without an end of line; no value: the key alone.
+/// Writes a record without an end of line. Without a value, only the key is written.
 pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     match format {
         Format::Tsv => {
@@ -40,7 +40,7 @@ mod tests {
 
     type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// Reads records with the reader of a format after its writer wrote them.
+    /// Writes records in a format, and reads them back.
     fn read_back(format: Format, records: &Records) -> Records {
         let mut text = Vec::new();
         if format == Format::Csv {
@@ -62,7 +62,7 @@ mod tests {
         found
     }
 
-    /// Bytes that formats treat in ways of their own, among others.
+    /// Generates bytes, including those that formats treat specially.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let odd = prop::sample::select(vec![
             &b"\t"[..],

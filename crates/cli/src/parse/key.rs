@@ -1,4 +1,4 @@
-//! Keys as people give them on the command line.
+//! Keys on the command line.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use qpair::{KeyBounds, Prefix};
 use crate::failure::{Failure, Result};
 use crate::show::text::decode_hex;
 
-/// The error of an empty key, which is more often a mistake than intended.
+/// The error of an empty key, which is usually a mistake.
 pub(crate) const EMPTY_KEY: &str = "the key is empty (--empty-key takes it)";
 
 pub(crate) type KeyBound = Bound<Vec<u8>>;

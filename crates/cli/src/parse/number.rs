@@ -1,7 +1,7 @@
 //! Sizes, counts, times and rates.
 
 pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
-/// Workers at most: each takes a core.
+/// The maximum number of workers: each needs a core.
 pub(crate) const WORKERS_MAX: u64 = 1024;
 pub(crate) const TASKS_MAX: u64 = 65_536;
 
@@ -23,7 +23,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `--seconds` of a run, which takes some.
+/// Parses `--seconds` of a run, which must be positive.
 pub(crate) fn parse_run_seconds(text: &str) -> Result<f64, String> {
     match parse_seconds(text)? {
         0.0 => Err("a run takes more than 0 seconds".to_owned()),
@@ -31,7 +31,7 @@ pub(crate) fn parse_run_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Seconds, or minutes with an m.
+/// Parses seconds, or minutes with an `m`.
 pub(crate) fn parse_time(text: &str) -> Result<f64, String> {
     match text.strip_suffix('m') {
         Some(minutes) => Ok(60.0 * parse_seconds(minutes)?),
@@ -39,7 +39,7 @@ pub(crate) fn parse_time(text: &str) -> Result<f64, String> {
     }
 }
 
-/// `--rate`: operations a second.
+/// Parses `--rate`, in operations per second.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),

@@ -122,7 +122,7 @@ pub(crate) struct LogArgs {
     durability: Option<Durability>,
 }
 
-/// Whether a store is named by the socket that it is published at.
+/// Whether a store is named by the socket at which it is published.
 pub(crate) fn is_socket(store: &Path) -> bool {
     std::fs::metadata(store).is_ok_and(|there| there.file_type().is_socket())
 }
@@ -138,7 +138,7 @@ pub(crate) fn published_at(store: &Path) -> PathBuf {
     publish_path(first.as_deref().unwrap_or(store))
 }
 
-/// The files and block devices that a specifier names and that are there.
+/// Returns the existing files and block devices that a specifier names.
 fn files_of(spec: &Path) -> Vec<PathBuf> {
     let spec = spec.to_str().and_then(|name| name.parse::<DeviceSpec>().ok());
     let paths = spec.iter().flat_map(DeviceSpec::paths);
@@ -152,10 +152,10 @@ pub(crate) struct TableArgs {
     pub(crate) table: String,
 }
 
-/// Time between two notes of how far recovery is, where no bar can be shown.
+/// The time between two messages about the progress of recovery, where no bar can be shown.
 const RECOVERY_TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// Memory for pages of a command that handles single records, bytes.
+/// The memory for pages of a command that handles single records, in bytes.
 const SMALL_MEMORY_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,8 @@ pub(crate) enum Effort {
 }
 
 impl StoreArgs {
-    /// Bytes of the store's members; none if one of them is not a file.
+    /// Returns the size of the store's members in bytes. Returns `None` if one of them is not a
+    /// file.
     pub(crate) fn file_bytes(&self) -> Option<u64> {
         let bytes = |path: &PathBuf| {
             std::fs::metadata(path).ok().filter(|there| there.is_file()).map(|there| there.len())
@@ -173,8 +174,8 @@ impl StoreArgs {
         [&self.store].into_iter().chain(&self.members).map(bytes).sum()
     }
 
-    /// Returns how the files of the store and its log device grow: `Zeroed` if that is so for one
-    /// of them; `None` if no file tells.
+    /// Returns how the files of the store and its log device grow: `Zeroed` if one of them grows
+    /// that way; `None` if no file is known.
     pub(crate) fn growth(&self) -> Option<Growth> {
         let places = [self.store.as_path()].into_iter();
         let places =
@@ -207,7 +208,7 @@ impl StoreArgs {
             .buffered(self.buffered)
     }
 
-    /// Opens the store to look at it. One that was not closed is recovered first, if it can be
+    /// Opens the store for reading. A store that was not closed is recovered first, if it can be
     /// written.
     pub(crate) fn open_to_read(&self, effort: Effort) -> Result<(Store, OpenReport)> {
         let options = self.options(effort).create(false);
@@ -225,7 +226,7 @@ impl StoreArgs {
         }
     }
 
-    /// A store that is open elsewhere and published there can be looked at all the same.
+    /// Adds a hint to the error if the store is open in another process and published there.
     fn or_look(&self, error: qpair::Error) -> Failure {
         let failure = Failure::from(error);
         let published = || UnixStream::connect(published_at(&self.store)).is_ok();
@@ -238,8 +239,8 @@ impl StoreArgs {
         ))
     }
 
-    /// Opens the store to check it; whether that is as its last checkpoint has it, since it was not
-    /// closed.
+    /// Opens the store to check it. Returns also whether it was opened as of its last checkpoint,
+    /// because it was not closed.
     pub(crate) fn open_to_check(&self) -> Result<(Store, bool)> {
         let options = self.options(Effort::Large).create(false).read_only(true);
         match options.clone().open_with_report() {
@@ -250,19 +251,19 @@ impl StoreArgs {
         }
     }
 
-    /// How to look at the store without opening it.
+    /// Returns options to inspect the store without opening it.
     pub(crate) fn closed(&self) -> Options {
         self.options(Effort::Large)
     }
 
-    /// How to make another store, served as this one is. Like this one it may be several members:
-    /// `stripe:unit=64KiB:A+B`.
+    /// Returns options to create another store with the same settings. The target may have several
+    /// members: `stripe:unit=64KiB:A+B`.
     pub(crate) fn target(&self, target: &Path, force: bool) -> Result<Options> {
         self.refuse_own(target)?;
         Ok(self.served(Options::new(target), Effort::Large).force(force))
     }
 
-    /// Refuses a file of this store where another store is to be made.
+    /// Refuses a target that is a file of this store.
     pub(crate) fn refuse_own(&self, target: &Path) -> Result<()> {
         let members = std::iter::once(&self.store).chain(&self.members);
         let own: Vec<PathBuf> = members.flat_map(|member| files_of(member)).collect();
@@ -275,7 +276,7 @@ impl StoreArgs {
         }
     }
 
-    /// Opens the store to change it, and makes it if `create` says how.
+    /// Opens the store for changes. Creates it if `create` is given.
     pub(crate) fn open_to_write(
         &self,
         effort: Effort,
@@ -285,7 +286,7 @@ impl StoreArgs {
         let mut options =
             self.options(effort).create(create.is_some()).publish_beside(effort == Effort::Large);
         if let Some(log) = log {
-            // Whoever loads much waits for the end.
+            // A large load waits for durability at its end.
             let usual = match effort {
                 Effort::Small => Durability::Sync,
                 Effort::Large => Durability::Async,
@@ -317,7 +318,7 @@ impl StoreArgs {
 }
 
 impl TableArgs {
-    /// The table, which has to be there.
+    /// Returns the table, which must exist.
     pub(crate) fn existing(&self, store: &Store) -> Result<Table> {
         match store.existing_table(&self.table)? {
             Some(table) => Ok(table),
@@ -334,7 +335,7 @@ impl TableArgs {
     }
 }
 
-/// Opens to write, and shows how far recovery is, on a terminal, and what it did.
+/// Opens the store for changes. Shows the progress of recovery on a terminal, and its result.
 fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
     let template = "recovering {wide_bar} {percent:>3} %, {eta} left";
     let bar = styled(ProgressBar::new(0), template);
@@ -371,7 +372,7 @@ fn open_showing(options: Options) -> Result<(Store, OpenReport)> {
     opened
 }
 
-/// How far recovery is, for those who see no bar.
+/// Formats the progress of recovery, where no bar is shown.
 fn recovering(done: u64, total: u64, elapsed: Duration) -> String {
     let share = done as f64 / total.max(1) as f64;
     let left = match done {
@@ -382,7 +383,7 @@ fn recovering(done: u64, total: u64, elapsed: Duration) -> String {
     format!("recovering: {percent:.0} % of {}{left}", qpair_block::format_bytes(total))
 }
 
-/// Opens, and says what people should know of how.
+/// Opens the store, and prints notes about how it was opened.
 fn tell(options: Options) -> Result<(Store, OpenReport)> {
     told(options.open_with_report()?)
 }

@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 /// The template of a bar with a known end.
 pub(crate) const TEMPLATE: &str = "{bar:24} {percent:>3} %  {msg}, {eta} left";
 
-/// Makes the bar of a command that goes through a whole store; hidden if `quiet`.
+/// Makes the progress bar of a command that reads a whole store; hidden if `quiet`.
 pub(crate) fn progress_bar(quiet: bool) -> ProgressBar {
     styled(if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) }, TEMPLATE)
 }
@@ -57,7 +57,7 @@ impl Observer for Interrupt {
     }
 }
 
-/// Shows the phases of a run on standard error, and passes on the wish to stop.
+/// Shows the phases of a run on standard error, and forwards requests to stop.
 pub(crate) struct Bar {
     interrupt: Interrupt,
     bar: Mutex<ProgressBar>,
@@ -71,7 +71,7 @@ impl Bar {
 
 impl Progress for Bar {
     fn begin(&self, phase: &str, total: u64) {
-        // Hidden by itself where standard error is no terminal.
+        // The bar hides itself if standard error is not a terminal.
         let template = "{msg:34} {wide_bar} {percent:>3} %  {elapsed:>4}";
         *self.bar.lock() = styled(ProgressBar::new(total), template).with_message(phase.to_owned());
     }

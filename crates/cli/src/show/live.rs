@@ -15,7 +15,7 @@ use super::bar::styled;
 use super::text::{count, counted, size};
 use crate::interrupt::Interrupt;
 
-/// When there is a live line: fio's `--eta`.
+/// When to show the live line: fio's `--eta`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Eta {
     // Where standard error is a terminal. A doc comment would be help.
@@ -25,17 +25,17 @@ pub(crate) enum Eta {
     Never,
 }
 
-/// How often there is a line where the last one cannot be drawn over.
+/// The interval between lines where the previous line cannot be overwritten.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) struct LiveLine {
     interrupt: Interrupt,
     eta: Eta,
-    /// Tell notes at once: where the report on standard output does not have them in words.
+    /// Whether to print notes at once, because the report on standard output does not contain them.
     pub(crate) notes: bool,
-    /// Print throughput as often as this: S4's *stress*.
+    /// The interval at which to print throughput: S4's *stress*.
     pub(crate) samples: Option<Duration>,
-    /// Hidden where standard error is no terminal.
+    /// The bar, which is hidden if standard error is not a terminal.
     bar: ProgressBar,
     state: Mutex<State>,
 }
@@ -52,7 +52,7 @@ impl LiveLine {
             Eta::Never => ProgressDrawTarget::hidden(),
             Eta::Auto | Eta::Always => ProgressDrawTarget::stderr(),
         };
-        // Cut off at the terminal's width.
+        // The line is cut off at the terminal's width.
         let bar = styled(ProgressBar::with_draw_target(None, target), "{wide_msg}");
         Self {
             interrupt,
@@ -138,7 +138,7 @@ fn gauge(fraction: f64) -> String {
     format!("[{}{}]", "#".repeat(full), "-".repeat(WIDTH - full))
 }
 
-/// Seconds as a clock shows them: "9 s", "1:05", "2:00:00".
+/// Formats seconds as a clock shows them: "9 s", "1:05", "2:00:00".
 fn clock(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -160,9 +160,8 @@ fn speeds(ios_per_s: &[f64; 3], bytes_per_s: &[f64; 3]) -> Vec<String> {
         .collect()
 }
 
-/// Ticks gathered until they are a sample. Ticks come more often than samples and not at their
-/// ends: a sample ends with the first tick at or after its end, and is counted over the time it
-/// really took.
+/// Accumulates ticks into samples. Ticks are more frequent than samples, and not aligned with them:
+/// a sample ends with the first tick at or after its end, and is averaged over its actual duration.
 #[derive(Default)]
 struct Window {
     of: (String, u32),
@@ -173,7 +172,7 @@ struct Window {
 }
 
 impl Window {
-    /// Counts a tick; the sample's line if it is complete.
+    /// Adds a tick. Returns the line of the sample that the tick completes, if any.
     fn add(&mut self, live: &Live, every: Duration) -> Option<String> {
         let of = (live.phase.clone(), live.stage.0);
         if self.of != of || live.elapsed < self.seen {

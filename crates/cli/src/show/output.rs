@@ -1,4 +1,4 @@
-//! Standard output that a closed pipe ends quietly.
+//! Standard output; a closed pipe ends the command quietly.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::text::push_hex;
 use crate::failure::{Exit, Failure, Result};
 
-/// Buffered standard output; all of it goes through here.
+/// Buffered standard output, used for all output.
 pub(crate) struct Output {
     out: BufWriter<StdoutLock<'static>>,
 }

@@ -1,4 +1,4 @@
-//! Colour and wrapping of text for people; none of both changes what a program reads.
+//! Colour and wrapping of text for people. Neither affects output for programs.
 
 use std::env;
 
@@ -13,20 +13,20 @@ pub(crate) enum Color {
     Bold,
 }
 
-/// Whether colour is unwanted, or not possible, also on a terminal.
+/// Whether colour is unwanted or impossible even on a terminal.
 pub(crate) fn is_unwanted() -> bool {
     let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     unwanted || env::var_os("TERM").is_some_and(|value| value == "dumb")
 }
 
-/// Colours text, or leaves it as it is.
+/// Colours text, or leaves it unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
     colored: bool,
 }
 
 impl Paint {
-    /// Colour for a terminal, unless NO_COLOR says otherwise (no-color.org).
+    /// Returns colour for a terminal, unless NO_COLOR is set (no-color.org).
     pub(crate) fn for_output() -> Self {
         Self { colored: Output::is_terminal() && !is_unwanted() }
     }
@@ -46,7 +46,7 @@ impl Paint {
     }
 }
 
-/// Breaks text into lines of at most `width` columns, where words let it.
+/// Breaks text between words into lines of at most `width` columns.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Bytes, numbers and times in words.
+//! Formats bytes, numbers and times for people.
 //!
 //! The output of [`escape_into`] has neither tabs nor line ends, and [`unescape_into`] turns it
 //! back into the same bytes.
@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use qpair_workload::output::words;
 pub(crate) use qpair_workload::output::words::{count, counted};
 
-/// Bytes as one word of a line: what is printable UTF-8 as it is, the rest and backslashes escaped.
+/// Appends bytes as one word of a line. Printable UTF-8 is unchanged; backslashes and all other
+/// bytes are escaped.
 pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -25,7 +26,7 @@ pub(crate) fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
                 '\\' => out.extend_from_slice(b"\\\\"),
-                // A byte order mark is not seen, and readers drop it at the beginning of a file.
+                // A byte order mark is invisible, and readers drop it at the beginning of a file.
                 c if c.is_control() || c == '\u{feff}' => {
                     push_hex(out, c.encode_utf8(&mut [0; 4]).as_bytes(), "\\x");
                 }
@@ -44,7 +45,8 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The bytes that [`escape_into`] makes such a word of; `Err` says which escape is none.
+/// Appends the bytes that [`escape_into`] has turned into `word`. The error names the invalid
+/// escape.
 pub(crate) fn unescape_into(out: &mut Vec<u8>, word: &[u8]) -> Result<(), String> {
     let mut rest = word;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
@@ -71,14 +73,14 @@ pub(crate) fn unescape_into(out: &mut Vec<u8>, word: &[u8]) -> Result<(), String
     Ok(())
 }
 
-/// The bytes of hexadecimal digits, two for each; none if they are not that.
+/// Decodes hexadecimal digits, two for each byte. Returns `None` if they are invalid.
 pub(crate) fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let pair = |pair: &[u8]| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8);
     digits.chunks(2).map(pair).collect()
 }
 
-/// Bytes as hexadecimal digits, each byte after `before`.
+/// Appends bytes as hexadecimal digits, each byte after `before`.
 pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8], before: &str) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in bytes {
@@ -97,10 +99,10 @@ pub(crate) fn size_exact(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", size(bytes))
 }
 
-/// Seconds since 1970 as "2025-01-31 23:59:59 UTC".
+/// Formats seconds since 1970 as "2025-01-31 23:59:59 UTC".
 pub(crate) fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days from civil, backwards: years begin in March, eras have 400 years.
+    // The algorithm "civil from days": years begin in March, and eras have 400 years.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era =

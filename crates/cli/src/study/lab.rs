@@ -69,7 +69,7 @@ impl DeviceArgs {
     }
 }
 
-/// Fills a file where it was never written; other devices do not say where that is.
+/// Fills the unwritten parts of a file. Other devices do not report such parts.
 pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Result<()> {
     let DeviceSpec::File(path) = spec else { return Ok(()) };
     if holds_store(path).unwrap_or(false) {
@@ -81,7 +81,7 @@ pub(crate) fn fill_unwritten(spec: &DeviceSpec, observer: &dyn Observer) -> Resu
     Ok(())
 }
 
-/// Shows how a study goes, and passes on the wish to stop it.
+/// Shows the progress of a study, and forwards requests to stop it.
 pub(crate) struct Watch {
     interrupt: Interrupt,
     bar: ProgressBar,
@@ -89,7 +89,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new(interrupt: Interrupt) -> Self {
-        // Hidden by itself where standard error is no terminal.
+        // The bar hides itself if standard error is not a terminal.
         let template = "{wide_msg} {bar:20} {percent:>3} %  {elapsed:>4}";
         Self { interrupt, bar: styled(ProgressBar::new(1000), template) }
     }
@@ -113,7 +113,7 @@ impl Watcher for Watch {
     }
 }
 
-/// While the study's own file is made.
+/// Shows progress while the study's own file is created.
 impl Observer for Watch {
     fn tick(&self, live: &Live) {
         let done = (live.fraction.unwrap_or(0.0) * 1000.0) as u64;

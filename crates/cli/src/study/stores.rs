@@ -1,4 +1,5 @@
-//! The stores of a study: made in its folder when they are first asked for, and removed at the end.
+//! The stores of a study: each is created in its folder when it is first needed, and removed at the
+//! end.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,14 +12,15 @@ use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreRunner, Store
 
 use crate::interrupt::Interrupt;
 
-/// Memory while a store is filled, bytes.
+/// The memory for pages while a store is filled, in bytes.
 const FILLING_BYTES: u64 = 256 << 20;
 
-/// A run of a store takes that long at least, and its beginning, seconds: a transaction is many
-/// reads.
+/// The minimum duration of a run of a store, and of its warm-up, in seconds: a transaction takes
+/// many reads.
 const SHORTEST_S: (f64, f64) = (0.2, 0.3);
 
-/// Seconds in which a peak is found, before operations arrive at a part of it.
+/// The number of seconds in which the peak is measured, before operations arrive at a fraction of
+/// it.
 const PEAK_S: f64 = 0.3;
 
 pub(crate) struct Stores {
@@ -27,7 +29,7 @@ pub(crate) struct Stores {
     effort: Effort,
     interrupt: Interrupt,
     made: HashMap<(StoreWork, u32), Made>,
-    /// Operations a second where each task does one after the other.
+    /// The operations per second when each task starts the next operation after the last.
     peaks: HashMap<Config, f64>,
 }
 
@@ -38,14 +40,14 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // If it cannot be removed no caller is told; its name says whose it was.
+        // An error is ignored: the file's name says which process made it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// How a point is run: over which store, and for how long.
+/// The settings of a point: the store, and the duration.
 struct Asked<'a> {
-    /// By the specifier that has its channels.
+    /// The specifier that selects the store's channels.
     path: PathBuf,
     memory_bytes: u64,
     config: &'a Config,
@@ -82,7 +84,7 @@ impl Stores {
         }
     }
 
-    /// Fills a store, unless it is there.
+    /// Creates and fills a store, unless it exists already.
     fn make(&mut self, store: StoreUse) -> qpair::Result<()> {
         let key = (store.work, store.page_bytes);
         if self.made.contains_key(&key) {
@@ -90,7 +92,7 @@ impl Stores {
         }
         let number = self.made.len();
         let name = format!("qpair-study-{}-{number}.qpair", std::process::id());
-        // Removed from here on, whatever happens.
+        // From here on the file is removed, whatever happens.
         let mut made = Made { path: self.folder.join(name), used_bytes: 0 };
         let filling = Config::new("auto", 0).depth(16);
         let asked = Asked {
@@ -172,7 +174,7 @@ impl Stores {
             ..StoreKvOptions::default()
         };
         let kv = StoreKv::open(&options, &TPCC_TABLES)?;
-        // Memory is as full as it will be; otherwise eviction begins in the midst of a short run.
+        // Fill memory first. Otherwise eviction would begin during a short run.
         warm(kv.store(), &self.interrupt)?;
         let workers = kv.store().workers();
         let options = TpccOptions {
@@ -187,7 +189,7 @@ impl Stores {
         kv.close()?;
         let found = outcome?;
         let count: u64 = found.types.values().map(|kind| kind.count).sum();
-        // Of all types, by how often each came.
+        // The mean over all types, weighted by their frequency.
         let mean = |of: fn(&TpccLatency) -> f64| {
             let weighed = found.latency_us.iter().filter_map(|(name, latency)| {
                 Some(of(latency) * found.types.get(name)?.count as f64)

@@ -1,4 +1,4 @@
-//! Stores that cannot be opened as asked: a clear error, and nothing lost.
+//! Stores that cannot be opened as requested: the error is clear, and nothing is lost.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -42,8 +42,8 @@ fn not_a_store() {
     directory.run("get small k").failed(3, &["smaller than a superblock"]);
     assert_eq!(directory.text("text"), text);
     directory.run("put text k v --init").failed(3, &["not blank", "--init-force"]);
-    // Neither is a file without a whole block, nor one with something behind its beginning, or at
-    // its end.
+    // A file smaller than a block is not blank either, nor is one with data after its first block
+    // or at its end.
     let with_byte_at = |at: usize| {
         let mut bytes = vec![0; 4 << 20];
         bytes[at] = 1;
@@ -96,7 +96,7 @@ fn features_of_a_newer_version() {
     directory.run("check s").failed(3, &said);
 }
 
-/// CRC-32C, bit by bit.
+/// Returns the CRC-32C of bytes, computed bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -144,7 +144,7 @@ fn damaged_pages() {
     let directory = store();
     let mut leaves = Vec::new();
     patch(&directory.path("s"), |bytes| {
-        // Leaves of tables; those that no tree has any more among them.
+        // Leaves of tables, including those that no tree refers to any more.
         for (page, bytes) in bytes[LABEL_BYTES..].chunks_mut(4096).enumerate() {
             if bytes.len() == 4096 && bytes[4] == 2 && bytes[24..28] != [0; 4] {
                 bytes[700] ^= 4;

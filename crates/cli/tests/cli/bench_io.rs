@@ -1,4 +1,4 @@
-//! `qpair bench io`: options, job files, and what a run ends with.
+//! `qpair bench io`: options, job files, and results of runs.
 
 use crate::harness::{Directory, number, patch};
 
@@ -13,7 +13,7 @@ fn a_job_of_options_runs() {
     assert!(table.contains("256") && table.contains("read"), "{table}");
 }
 
-/// People paste fio's command lines, where one dash does.
+/// One dash is enough, because people paste fio's command lines.
 #[test]
 fn one_dash_does_as_well_as_two() {
     let directory = Directory::new();
@@ -22,7 +22,7 @@ fn one_dash_does_as_well_as_two() {
     directory.run("bench io -iodpeth=4").failed(2, &["iodepth"]);
 }
 
-/// Jobs of a group that do different things are told apart in every format.
+/// The jobs of a group with different workloads are named in every format.
 #[test]
 fn jobs_of_a_group_are_named() {
     let directory = Directory::new();
@@ -52,7 +52,7 @@ fn jobs_of_a_group_are_named() {
     assert_eq!(json["jobs"][0]["job options"].get("filename"), None);
 }
 
-/// Blocks that were not read are not called right.
+/// Blocks that were not read are not reported as verified.
 #[test]
 fn what_was_not_verified_is_not_praised() {
     let directory = Directory::new();
@@ -63,7 +63,7 @@ fn what_was_not_verified_is_not_praised() {
     assert!(!table.contains("buffered") && !table.contains("direct"), "{table}");
 }
 
-/// All that is not supported is named at once.
+/// One error names all unsupported options.
 #[test]
 fn everything_refused_is_named_at_once() {
     let directory = Directory::new();
@@ -206,13 +206,13 @@ fn a_map_that_memory_cannot_hold_is_an_error() {
     assert!(failed.err.contains("norandommap"), "{}", failed.err);
 }
 
-/// An open store is locked; a closed one was overwritten.
+/// An open store is locked. A regression: a closed store was overwritten.
 #[test]
 fn stores_are_not_written_over() {
     let directory = Directory::new();
     directory.run("put s k v --log-device s.log").done();
     let before = [directory.read("s"), directory.read("s.log")];
-    // One superblock that is left says it as well.
+    // One remaining superblock is enough to recognize a store.
     patch(&directory.path("s"), |bytes| bytes[..4096].fill(0));
     let mut one_label = before.clone();
     one_label[0][..4096].fill(0);

@@ -1,20 +1,21 @@
-//! `qpair bench io`: words of fio's that change what a run does or writes, each seen by its effect.
+//! `qpair bench io`: options of fio that change what a run does or writes, each tested by its
+//! effect.
 
 use serde_json::Value;
 
 use crate::harness::{Directory, number};
 
-/// The documents of an output, one after the other.
+/// Returns the documents in an output.
 fn documents(text: &str) -> Vec<Value> {
     serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().unwrap()
 }
 
-/// The one document of a run.
+/// Runs a job and returns its only document.
 fn json(directory: &Directory, words: &str) -> Value {
     directory.json(&format!("bench io --json --eta=never {words}"))
 }
 
-/// Each state is a whole document with what was found so far; the last is the report.
+/// Each state is a complete document with the results so far. The last one is the report.
 #[test]
 fn states_are_documents_that_grow() {
     let directory = Directory::new();
@@ -39,7 +40,7 @@ fn states_are_documents_that_grow() {
     let all_ios: f64 = (0..2).map(|at| number(report, &format!("/jobs/{at}/read/total_ios"))).sum();
     assert!(before.1 > 0.0 && before.1 <= all_ios && all_ios > 1000.0, "{before:?} {all_ios}");
 
-    // Into a file, in place of what was there.
+    // The report replaces the file's content.
     directory.file("report", "old");
     let out = directory.run(&format!("{words} --output=report --output-format=normal,csv")).done();
     assert_eq!(out, "");
@@ -59,8 +60,8 @@ fn states_are_documents_that_grow() {
     directory.run(wrong).failed(2, &["status-interval", "is not a time"]);
 }
 
-/// A device without atomic writes is refused before anything is written; one that has them takes
-/// them.
+/// A device without atomic writes is refused before anything is written. A device with atomic
+/// writes executes them.
 #[test]
 fn atomic_writes_are_done_or_refused() {
     let directory = Directory::new();
@@ -121,7 +122,7 @@ fn a_steady_state_ends_the_job() {
     assert!(number(&report, "/jobs/0/elapsed") < 3600.0);
 }
 
-/// A second run replays the request log of the first: as many reads and writes, at the same
+/// A second run replays the request log of the first, with as many reads and writes at the same
 /// offsets.
 #[test]
 fn a_log_of_requests_is_replayed() {
@@ -158,7 +159,7 @@ fn histograms_are_logged() {
     assert_eq!(counts.map(|count| count.parse::<u64>().unwrap()).sum::<u64>(), 256);
 }
 
-/// A file of the written bytes: 64 blocks of 4 KiB.
+/// Writes 64 blocks of 4 KiB and returns the file's content.
 fn written(options: &str) -> Vec<u8> {
     let directory = Directory::new();
     let words = format!("--name=a --filename=data --size=256k --rw=write --bs=4k {options}");
@@ -186,7 +187,7 @@ fn content_repeats_as_often_as_asked_for() {
     assert!((10..54).contains(&half), "{half} of 63");
 }
 
-/// A block is trimmed before it is written: as many of both.
+/// Each block is trimmed before it is written, so there are as many trims as writes.
 #[test]
 fn blocks_are_trimmed_and_written() {
     let directory = Directory::new();

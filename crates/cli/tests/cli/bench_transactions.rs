@@ -30,7 +30,7 @@ fn tpcc_loads_runs_and_checks() {
     assert_eq!(number(&json, "/warehouses"), 2.0);
     assert!(json["tpmc_note"].as_str().unwrap().contains("not audited"), "{json}");
     assert!(json.get("commits_per_flush").is_some(), "{json}");
-    // A store knows what was loaded into it.
+    // The store knows the scale with which it was loaded.
     let text = tpcc(&directory, "--store t --seconds 0.2 --durability async").done();
     for word in ["transactions", "tpmC", "no think time", "stock_level", "rolled back"] {
         assert!(text.contains(word), "no {word} in {text}");
@@ -44,7 +44,7 @@ fn tpcc_loads_runs_and_checks() {
 fn tpcc_tells_of_what_is_broken() {
     let directory = Directory::new();
     tpcc(&directory, "--store t --warehouses 1 --load-only").done();
-    // The new order 30 of district 1.
+    // Delete the new order 30 of district 1.
     directory.run("delete t --table new_order --key-hex 00010100001e").done();
     let broken = tpcc(&directory, "--store t --warehouses 1 --load-only --check");
     assert_eq!(broken.code, Some(1), "{}{}", broken.out, broken.err);
@@ -69,8 +69,8 @@ fn a_store_is_read_before_the_run() {
     assert!(text.contains("read first") && text.contains("memory is full"), "{text}");
 }
 
-/// In an open loop no more is done than arrives; what arrives faster than it can be done is late,
-/// and counts from when it was due.
+/// In an open loop, no more operations complete than arrive. If they arrive too fast, they are
+/// late, and their latency counts from their scheduled time.
 #[test]
 fn lookups_arrive_at_a_rate() {
     let directory = Directory::new();
@@ -79,7 +79,8 @@ fn lookups_arrive_at_a_rate() {
     assert!((1.0..400.0).contains(&number(&slow, "/ops")), "about 200 arrive: {slow}");
     assert_eq!(number(&slow, "/rate_per_s"), 400.0);
     let over = directory.json(&format!("{lookup} --rate 1e9 --json"));
-    // Half of the run, with much room: in a closed loop a lookup in memory takes some microseconds.
+    // Half of the run's time, with a wide margin: in a closed loop a lookup in memory takes a few
+    // microseconds.
     assert!(number(&over, "/latency_us/p50") > 25_000.0, "{over}");
     assert!(number(&over, "/latency_us/mean") > 25_000.0, "{over}");
     let text = directory.run(&format!("{lookup} --rate 1e9")).done();
@@ -96,7 +97,7 @@ fn tpcc_is_interrupted() {
     let words =
         format!("bench tpcc {SMALL} --store t --items 300 --customers 40 --tasks 4 --seconds 60");
     let child = directory.spawn(&words);
-    // Signals are taken over before the store is made.
+    // Signal handlers are installed before the store is created.
     wait_until(|| directory.path("t").exists());
     let run = interrupted(child);
     assert!(run.out.is_empty());
@@ -104,7 +105,7 @@ fn tpcc_is_interrupted() {
     assert!(directory.run("check t").done().contains("no damage found"));
 }
 
-/// Refused arguments create no store. An empty one was once left behind.
+/// Refused arguments create no store. A regression: an empty one was left behind.
 #[test]
 fn wrong_arguments_leave_no_store() {
     let directory = Directory::new();
@@ -188,7 +189,7 @@ fn commits_stand_beside_the_device_alone() {
     {
         assert!(number(&json, path) > 0.0, "{path:?} in {json}");
     }
-    // The baseline has changed nothing.
+    // The measurement of the baseline has changed nothing.
     assert!(directory.run("check c").done().contains("no damage found"));
     let text = run("--store c --records 1000 --seconds 0.2 --clients 8 --durability group").done();
     assert!(text.contains("8 clients") && text.contains("p99"), "{text}");

@@ -1,4 +1,4 @@
-//! `qpair doctor` on the machine that the tests run on, whatever it is.
+//! `qpair doctor` on the machine that runs the tests, whatever it is.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -20,7 +20,7 @@ fn the_machine() {
     ] {
         assert!(out.contains(word), "no \"{word}\" in: {out}");
     }
-    // No colour for programs, and nothing is left behind.
+    // Output for programs has no colour, and no file is left behind.
     assert!(!out.contains('\x1b'), "{out}");
     assert_eq!(std::fs::read_dir(directory.path("")).unwrap().count(), 0);
 }
@@ -86,7 +86,7 @@ fn a_directory_that_cannot_be_written() {
 #[test]
 fn no_place_for_a_file() {
     let directory = Directory::new();
-    // /proc takes no files, from root either.
+    // Not even root can create files in /proc.
     let mut command = directory.command("doctor --json");
     command.current_dir("/proc").env("TMPDIR", "/proc");
     let output = command.output().unwrap();

@@ -1,4 +1,4 @@
-//! `qpair floor` over drives made of software, and what it refuses of others. Those of hardware:
+//! `qpair floor` on emulated drives, and the devices that it refuses. For hardware drives see
 //! guest/tests/floor.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A directory for one test, and the command in it.
+//! A directory for one test, and a way to run the command in it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// follow.
 pub(crate) const LABEL_BYTES: usize = 64 << 10;
 
-/// A directory that goes away with the test.
+/// A directory that is removed after the test.
 pub(crate) struct Directory(TempDir);
 
 /// The output of a run of the command.
@@ -25,7 +25,7 @@ pub(crate) struct Run {
 
 impl Directory {
     pub(crate) fn new() -> Self {
-        // Next to the build, which is on a file system with direct I/O where /tmp may not be.
+        // The build directory is on a file system with direct I/O, which /tmp may not be.
         Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
 
@@ -33,7 +33,7 @@ impl Directory {
         self.0.path().join(name)
     }
 
-    /// Writes a file of input.
+    /// Writes an input file.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
         std::fs::write(self.path(name), content).unwrap();
         self
@@ -47,15 +47,15 @@ impl Directory {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The command, to be run in the directory.
+    /// Returns the command, to be run in the directory.
     pub(crate) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qpair"));
         command.current_dir(self.0.path()).args(words.split_whitespace()).stdin(Stdio::null());
         command
     }
 
-    /// The same, ended if it has no answer in time: a command that hangs is to fail its test, not
-    /// to stop them all.
+    /// Returns the command with a time limit: a command that hangs fails its own test, and does not
+    /// block the others.
     fn limited(&self, words: &str) -> Command {
         let mut command = Command::new("timeout");
         command.current_dir(self.0.path()).args(["-k", "1", "120", env!("CARGO_BIN_EXE_qpair")]);
@@ -63,7 +63,7 @@ impl Directory {
         command
     }
 
-    /// Runs the command; its words are apart by blanks.
+    /// Runs the command. `words` are separated by spaces.
     pub(crate) fn run(&self, words: &str) -> Run {
         Run::from_output(self.limited(words).output().unwrap())
     }
@@ -90,7 +90,7 @@ impl Directory {
         command.spawn().unwrap()
     }
 
-    /// Runs the command on some input.
+    /// Runs the command with input.
     pub(crate) fn run_on(&self, input: impl AsRef<[u8]>, words: &str) -> Run {
         let mut command = self.limited(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -140,8 +140,8 @@ pub(crate) fn number(json: &Value, path: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no number at {path}: {json}"))
 }
 
-/// Interrupts a run where it is, not where it would be when the signal is seen; its output. It may
-/// be over already.
+/// Interrupts a running command at once, and returns its output. The command may have ended
+/// already.
 pub(crate) fn interrupted(child: Child) -> Run {
     for one in [Signal::STOP, Signal::INT, Signal::CONT] {
         let _ = kill_process(Pid::from_child(&child), one);
@@ -149,7 +149,7 @@ pub(crate) fn interrupted(child: Child) -> Run {
     Run::from_output(child.wait_with_output().unwrap())
 }
 
-/// Waits until something is so, up to 20 seconds.
+/// Waits until a condition is true, for up to 20 seconds.
 pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() && Instant::now() < deadline {

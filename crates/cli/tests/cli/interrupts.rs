@@ -1,14 +1,14 @@
-//! Loads that end early: asked to, and killed.
+//! Loads that end early: interrupted or killed.
 
 use std::process::Child;
 use std::time::Duration;
 
 use crate::harness::{Directory, interrupted, records, wait_until, waiting_load};
 
-/// A load that has got records in the store, and waits for more.
+/// Starts a load that has put records into the store, and waits for more.
 fn full_load(directory: &Directory) -> Child {
     let child = waiting_load(directory, "", &records(60_000));
-    // More than fits in its memory, so the file grows once records are in.
+    // The input exceeds the store's memory, so the file grows once records are put.
     wait_until(|| std::fs::metadata(directory.path("s")).is_ok_and(|file| file.len() > 3 << 20));
     child
 }
@@ -33,7 +33,7 @@ fn a_killed_load_is_recovered() {
     let mut child = full_load(&directory);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The check changes nothing, and says what it has not seen.
+    // The check changes nothing, and reports what it could not check.
     for _ in 0..2 {
         let out = directory.run("check s").done();
         assert!(out.contains("was not closed") && out.contains("no damage found"), "{out}");
@@ -52,7 +52,7 @@ fn an_interrupted_backup_leaves_nothing() {
     let records: String = (0..150_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
     directory.file("in", records);
     directory.run("load s in --format tsv --memory 64MiB --quiet").done();
-    // Some are over before the signal comes.
+    // Some loads end before the signal arrives.
     for _ in 0..50 {
         let mut child = directory.spawn("backup s copy --memory 1MiB");
         while !directory.path("copy").exists() && child.try_wait().unwrap().is_none() {

@@ -12,7 +12,7 @@ fn free_huge_pages() -> u64 {
     free.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The signal SIGXFSZ ended the process, without a word.
+/// A regression: the signal SIGXFSZ ended the process without an error message.
 #[test]
 fn a_file_that_may_not_grow_is_an_error() {
     let directory = Directory::new();
@@ -35,8 +35,7 @@ fn a_file_that_may_not_grow_is_an_error() {
     scan.failed(3, &["writing to standard output: File too large"]);
 }
 
-/// Huge pages that were reserved are taken only by a job that asks for them, and that has nothing
-/// else.
+/// Reserved huge pages are used only by a job that requests them, for all of its memory.
 #[test]
 fn reserved_huge_pages_are_taken_when_asked_for() {
     let directory = Directory::new();
@@ -53,8 +52,8 @@ fn reserved_huge_pages_are_taken_when_asked_for() {
     }
 }
 
-/// A store took all of its memory from huge pages that were reserved for other programs, and nobody
-/// could say no.
+/// A regression: a store took all of its memory from huge pages that were reserved for other
+/// programs, and no option prevented that.
 #[test]
 fn a_store_takes_reserved_huge_pages_only_when_asked() {
     let directory = Directory::new();
@@ -72,7 +71,7 @@ fn a_store_takes_reserved_huge_pages_only_when_asked() {
     assert!(!doctor.out.contains("buffers are taken from them first"), "{}", doctor.out);
 }
 
-/// A control group of its own, removed when the test is over; none without the right to make one.
+/// A control group for one test, removed on drop. Creating it needs permission.
 struct Group(std::path::PathBuf);
 
 impl Group {
@@ -102,7 +101,7 @@ impl Drop for Group {
     }
 }
 
-/// The default was 256 MiB whatever the control group allowed: a load of more than it allowed was
+/// A regression: the default was 256 MiB whatever the control group allowed, so larger loads were
 /// killed.
 #[test]
 fn a_load_fits_into_a_small_control_group() {
@@ -114,8 +113,8 @@ fn a_load_fits_into_a_small_control_group() {
         (0..300_000).map(|i| format!("{:06}\t{i:0280}\n", i * 7 % 300_000)).collect();
     directory.file("in.tsv", lines);
     let enter = format!("echo $$ >{}", group.0.join("cgroup.procs").display());
-    // Not through the page cache: control groups of version 1 kill for pages that are not written
-    // back yet.
+    // Do not use the page cache: version 1 control groups kill processes for pages that are not
+    // written back yet.
     let load = directory.shell(&enter, "load s in.tsv");
     assert!(!load.err.contains("warning"), "{}", load.err);
     load.done();
@@ -126,7 +125,8 @@ fn a_load_fits_into_a_small_control_group() {
     assert!(directory.run("check s").done().contains("no damage found"));
 }
 
-/// The old backup was erased before it was known that the new one fits, and the target had neither.
+/// A regression: the old backup was erased before it was known that the new one fits, so the target
+/// had neither.
 #[test]
 fn an_old_backup_stays_until_the_new_one_is_whole() {
     let directory = Directory::new();
@@ -149,7 +149,7 @@ fn an_old_backup_stays_until_the_new_one_is_whole() {
         directory.run(&backup).done();
         assert_eq!(directory.run(&format!("scan {target} --count")).done(), "2\n");
     }
-    // What a killed backup has left is in nobody's way; a whole one is not removed.
+    // The remains of a killed backup do not prevent another one. A complete backup is not removed.
     directory.file("copy.qpair-backup", "part of a backup");
     directory.run("backup s copy --force").done();
     std::fs::rename(directory.path("copy"), directory.path("copy.qpair-backup")).unwrap();
@@ -169,30 +169,30 @@ fn defaults_fit_into_few_addresses() {
     directory.shell("ulimit -v 450000", "load s in.tsv").done();
 }
 
-/// A file on a loop device, taken off when the test is over.
+/// A file on a loop device, which is detached on drop.
 struct Loop(String);
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // The next one to have it would find it read-only.
+        // Otherwise the next user of the loop device would find it read-only.
         let _ = Command::new("blockdev").args(["--setrw", &self.0]).status();
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
 }
 
-/// A file of zeroes as a loop device that may be written; that takes root.
+/// Creates a writable loop device on a file of zeroes. This needs root.
 fn loop_device(directory: &Directory, name: &str, size_bytes: usize) -> Option<Loop> {
     directory.file(name, vec![0; size_bytes]);
     let path = directory.path(name);
     let output = Command::new("losetup").args(["-f", "--show"]).arg(path).output().ok()?;
     let device = Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    // A test may have left it read-only.
+    // An earlier test may have left it read-only.
     let writable = Command::new("blockdev").args(["--setrw", &device.0]).status();
     (output.status.success() && writable.is_ok_and(|status| status.success())).then_some(device)
 }
 
-/// The way out was that "a block device has a fixed size". Deleting needs no space, and is the way
-/// to get some.
+/// The advice says to delete records, which needs no space. A regression: the advice was that "a
+/// block device has a fixed size".
 #[test]
 fn a_full_device_tells_how_to_get_room() {
     let directory = Directory::new();
@@ -222,13 +222,14 @@ fn a_full_device_tells_how_to_get_room() {
     directory.run(&format!("load {name} in.tsv")).failed(3, &told);
     directory.run(&format!("delete {name} --prefix k")).done();
     directory.run(&format!("put {name} k v")).done();
-    // A store that could not be made has no records to delete.
+    // A store that could not be created has no records to delete.
     let made = directory.run(&format!("put {small} k v --init"));
     assert!(!made.err.contains("qpair delete"), "{}", made.err);
     made.failed(3, &["reserving space for a new store"]);
 }
 
-/// The old backup on a device is gone once the new one is being written, and nothing said so.
+/// The error says that the old backup on a device is gone once the new one is being written. A
+/// regression: nothing said so.
 #[test]
 fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
     use std::os::unix::fs::FileExt;
@@ -240,7 +241,7 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
     directory.file("in.tsv", records);
     directory.run("load s in.tsv --memory 64MiB --quiet").done();
     let backup = format!("backup s {} --force --memory 1MiB", device.0);
-    // Some are over before the signal comes.
+    // Some backups end before the signal arrives.
     for _ in 0..50 {
         directory.run(&backup).done();
         let mut child = directory.spawn(&backup);
@@ -264,7 +265,8 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
     panic!("no backup was interrupted");
 }
 
-/// The hint was to remove the "file", and what may not be written was found at the first write.
+/// A regression: the hint was to remove the "file", and a read-only device was noticed only at the
+/// first write.
 #[test]
 fn block_devices_end_and_may_be_read_only() {
     let directory = Directory::new();
@@ -284,7 +286,7 @@ fn block_devices_end_and_may_be_read_only() {
     directory.run(&write).failed(3, &["cannot be written", "--setrw"]);
 }
 
-/// Reads of holes never reach the drive: their figures look like those of a very fast one.
+/// Reads of holes never reach the drive: their figures look like those of a very fast drive.
 #[test]
 fn files_that_were_never_written_are_told_and_filled_on_request() {
     let directory = Directory::new();
@@ -305,7 +307,7 @@ fn files_that_were_never_written_are_told_and_filled_on_request() {
     directory.run(&format!("{peak} --prefill")).done();
     file.sync_all().unwrap();
     assert!(!told(io) && !told(peak));
-    // A store has holes of its own.
+    // A store has holes, too.
     directory.run("put s k v").done();
     directory.run("bench peak s --seconds 0.1 --prefill").failed(3, &["holds a qpair store"]);
     assert_eq!(directory.run("get s k").done().trim(), "v");

@@ -53,7 +53,7 @@ fn wrong_use_makes_no_store() {
     let mut command = directory.command("load s in.csv --table");
     assert_eq!(command.arg("").output().unwrap().status.code(), Some(2));
     assert!(!directory.path("s").exists());
-    // A header and nothing else is no error.
+    // A header without records is not an error.
     directory.file("in.csv", "id,name\n");
     assert!(directory.run("load s in.csv --key name").done().starts_with("loaded 0 records"));
     directory.file("in.csv", "");
@@ -113,7 +113,7 @@ fn bad_lines() {
     directory.run("load s none.txt").failed(2, &["--format"]);
 }
 
-/// All that follows would be a part of one value.
+/// A quote that is not closed would make all of the remaining input one value.
 #[test]
 fn a_quote_that_is_not_closed() {
     let directory = Directory::new();
@@ -131,13 +131,13 @@ fn a_quote_that_is_not_closed() {
     }
     let run = directory.run_on("id,\"v\n1,ok\n", "load h - --format csv --key id --skip-bad");
     run.failed(3, &["line 1: a quote is not closed", "the 1 line after it"]);
-    // Nor is all of a large input to be in memory for it.
+    // The load does not read all of a large input into memory either.
     let mut large = b"id,v\n1,ok\n2,\"oops\n".to_vec();
     large.resize(65 << 20, b'\n');
     directory
         .run_on(large, "load q - --format csv --key id --skip-bad")
         .failed(3, &["line 3", "67108864 bytes", "this line and all after it are left out"]);
-    // A quote that is closed further on takes the lines between with it: they are counted.
+    // A quote that is closed later includes the lines between: they are counted.
     let closed = "id,v\n1,ok\n2,\"oops\n3,fine\n4,\"a,b\n5,ok\n";
     let run = directory.run_on(closed, "load c - --format csv --key id --skip-bad");
     assert!(
@@ -198,7 +198,7 @@ fn sorted() {
     assert_eq!(directory.run("get s 00012345").done(), "value 12345");
     assert_eq!(directory.run("get s 00039999").done(), "the last one wins");
     assert!(directory.run("check s").done().contains("no damage found"));
-    // Not empty any more: the same, the slower way.
+    // The table is not empty any more: the result is the same, but slower.
     let summary = directory.run("load s in.tsv --sorted --value 2 --json").done();
     assert!(summary.contains("\"sorted_load\":false"), "{summary}");
     let run = directory.run_on("b\t1\nc\t2\na\t3\n", "load s - --format tsv --sorted --table t");
@@ -218,8 +218,8 @@ fn more_data_than_memory() {
     assert!(directory.run("check s").done().contains("no damage found"));
 }
 
-/// A load in a process that may map little memory is refused, or goes well. Once it was ended by
-/// the first piece that could not be had.
+/// A load in a process with a small address space limit is refused or succeeds. A regression: the
+/// first failed mapping ended the process.
 #[test]
 fn a_load_with_little_memory_to_map_ends_with_an_error() {
     let directory = Directory::new();
@@ -234,7 +234,7 @@ fn a_load_with_little_memory_to_map_ends_with_an_error() {
     for limit_kib in [310_000, 330_000, 360_000, 400_000, 440_000] {
         let load = format!("load s{limit_kib} --format tsv in.tsv");
         let Run { code, err, .. } = directory.shell(&format!("ulimit -v {limit_kib}"), &load);
-        // 3: what the machine does not offer.
+        // Exit code 3: the machine does not support this.
         assert!(matches!(code, Some(0 | 3)), "{limit_kib} KiB: {code:?}: {err}");
         assert!(code == Some(0) || err.contains("error: "), "{err}");
     }

@@ -1,4 +1,4 @@
-//! `--log-device`: a store whose log is on a device of its own.
+//! `--log-device`: a store with its log on a separate device.
 
 use crate::harness::{Directory, LABEL_BYTES, crash, holds, records};
 
@@ -7,13 +7,13 @@ fn a_store_with_a_log_device() {
     let directory = Directory::new();
     directory.run_on(records(20_000), "load s - --format tsv --log-device s.log").done();
     assert!(holds(&directory.path("s.log"), b"qlgc") && !holds(&directory.path("s"), b"qlgc"));
-    // It was closed: whoever reads needs no log.
+    // The store was closed, so reading needs no log.
     assert_eq!(directory.run("scan s --count").done(), "20000\n");
     assert!(directory.run("check s").done().contains("no damage found"));
     let stat = directory.run("stat s").done();
     assert!(stat.lines().any(|line| line.starts_with("log device") && line.contains("s.log")));
     assert!(directory.run("log s").done().contains("it has no log"));
-    // Whoever writes says where it is.
+    // Writing requires the log device.
     directory
         .run("put s a 1")
         .failed(3, &["a device of its own, which was not given", "s.log", "--log-device none"]);
@@ -22,7 +22,7 @@ fn a_store_with_a_log_device() {
     directory.run("delete s a --log-device s.log").done();
     directory.run("backup s copy --log-device s.log").done();
     directory.run("put copy a 1").done();
-    // What is another's, or something else.
+    // Refuse the log device of another store, or a file with other content.
     directory.run_on(records(20_000), "load t - --format tsv --log-device t.log").done();
     directory.run("put s a 1 --log-device t.log").failed(3, &["of another store"]);
     directory.run("put s a 1 --log-device copy").failed(3, &["is a member of a store"]);
@@ -34,7 +34,7 @@ fn a_store_with_a_log_device() {
     directory
         .run("get s key --log-device nowhere")
         .failed(3, &["the log device nowhere does not exist"]);
-    // Moved: to another file, into the store, and back.
+    // Move the log to another file, into the store, and back.
     for place in ["moved.log", "none", "s.log"] {
         directory.run(&format!("put s a {place} --log-device {place}")).done();
         assert_eq!(directory.run("get s a").done(), place);
@@ -61,19 +61,21 @@ fn a_crashed_store_needs_its_log_device() {
     }
     directory.run("put s a 1 --log-device other.log").failed(3, &["not the log device", "s.log"]);
     assert!(!directory.path("other.log").exists());
-    // Nor can it be read without: a check says so, and looks at the log if that is named.
+    // The store cannot be read without the log either. A check says so, and checks the log if it is
+    // named.
     directory.run("check s").failed(1, &["the log is missing", "s.log", "s is damaged: 1 fault"]);
     let checked = directory.run("check s --log-device s.log").done();
     assert!(checked.ends_with("recovery can read all of its log\n"), "{checked}");
     let log = directory.run("log s --limit 3 --log-device s.log").done();
     assert!(log.contains("create tree 1 as table \"default\""), "{log:.300}");
     assert!(directory.run("repair s saved --log-device s.log").done().contains("not damaged"));
-    // Without it what the last checkpoint has is saved, and what is missing is said.
+    // Without the log, the data of the last checkpoint is saved, and the report says what is
+    // missing.
     let run = directory.run("repair s saved");
     assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
     assert!(run.out.contains("the log is missing"), "{}", run.out);
     directory.run("backup s copy --log-device s.log").done();
-    // The commit that was on its way may be missing.
+    // The last commit may be missing.
     let left: u32 = directory.run("scan s --count").done().trim().parse().unwrap();
     assert!(left > 5000, "{left}");
     assert_eq!(directory.run("scan copy --count").done(), format!("{left}\n"));

@@ -1,11 +1,12 @@
-//! A store on a file system that cannot reserve space: no store could be made there.
+//! A store on a file system that cannot reserve space. A regression: no store could be created
+//! there.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::harness::Directory;
 
-/// An ext3 in a file, mounted; that takes root.
+/// A mounted ext3 file system in a file. This needs root.
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
@@ -21,7 +22,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a test that fails may have a file open.
+        // Detach lazily: a failed test may have an open file.
         run(&["umount", "-l"], &[&self.0]);
     }
 }
@@ -43,7 +44,7 @@ fn a_store_where_zeros_are_written() {
     };
     directory.run("put m/s a 1").done();
     let small = directory.path("m/s").metadata().unwrap().len();
-    // Made, grown and opened again.
+    // Create the store, grow it and reopen it.
     directory.run_on(records(0..3_000), "load m/s - --format tsv").done();
     assert!(directory.path("m/s").metadata().unwrap().len() > small + (3 << 20));
     assert_eq!(directory.run("get m/s 00002999").done().len(), 1009);
@@ -58,7 +59,7 @@ fn a_store_where_zeros_are_written() {
     directory.run("delete m/s --prefix 00001").done();
     directory.run("compact m/s").done();
     std::fs::remove_file(directory.path("m/b")).unwrap();
-    // Full: as on any other file system, and what is there stays.
+    // When it is full, it behaves as on any other file system, and the data stays.
     let put = |number: u32| directory.run_on(vec![7; 8 << 20], &format!("put m/s large{number} -"));
     let run = (0..6).map(put).find(|run| run.code != Some(0)).unwrap();
     let delete = "`qpair delete m/s KEY`, or --prefix; `qpair compact m/s`";

@@ -1,4 +1,4 @@
-//! `qpair nvme` on the machine that the tests run on, whatever it is: nothing here changes it.
+//! `qpair nvme` on the machine that runs the tests. Nothing here changes the machine.
 
 use serde_json::Value;
 

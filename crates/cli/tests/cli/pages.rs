@@ -1,8 +1,8 @@
-//! Manual pages and completions are made of the same table as everything else.
+//! Manual pages and completions are generated from the same definitions as the commands.
 
 use crate::harness::Directory;
 
-/// Names of all options of `bench io`.
+/// Returns the names of all options of `bench io`.
 fn options(directory: &Directory) -> Vec<String> {
     let all = directory.run("bench io --cmdhelp=all").done();
     let names = all.lines().filter_map(|line| line.split_whitespace().next());
@@ -14,7 +14,7 @@ fn options(directory: &Directory) -> Vec<String> {
 #[test]
 fn the_page_of_bench_io_has_every_option() {
     let directory = Directory::new();
-    // In roff a hyphen that is one has a backslash.
+    // In roff, a literal hyphen has a backslash.
     let page = directory.run("man bench io").done().replace("\\-", "-");
     assert!(page.contains(".TH"), "{page}");
     for name in options(&directory) {
@@ -76,21 +76,21 @@ fn help_and_bash_have_every_key_of_a_device() {
     assert_eq!(complete("--inter"), "--interface\n");
 }
 
-/// The names of a command and of all below it.
+/// Collects the names of a command and of all commands below it.
 fn commands(directory: &Directory, words: &str, all: &mut Vec<String>) {
     let help = directory.run(&format!("{words} --help")).done();
     all.push(words.to_owned());
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     for line in listed.take_while(|line| !line.is_empty()) {
         let name = line.split_whitespace().next().unwrap();
-        // The text of a command may go on in the next line.
+        // The text of a command may continue in the next line.
         if line.starts_with("  ") && !line.starts_with("   ") && name != "help" {
             commands(directory, &format!("{words} {name}"), all);
         }
     }
 }
 
-/// The synopsis listed all options, without their values.
+/// A regression: the synopsis listed all options without their values.
 #[test]
 fn a_synopsis_says_how_a_command_is_called() {
     let directory = Directory::new();
@@ -110,8 +110,8 @@ fn a_synopsis_says_how_a_command_is_called() {
     }
 }
 
-/// Paragraphs with line ends of their own, which the help broke again at the terminal's width, left
-/// words alone on lines.
+/// A regression: paragraphs contained line ends, and the help broke them again at the terminal's
+/// width, which left single words on lines.
 #[test]
 fn paragraphs_are_broken_once() {
     let directory = Directory::new();

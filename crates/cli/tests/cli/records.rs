@@ -1,4 +1,4 @@
-//! Single records, scans, and what a store says of itself.
+//! Single records, scans, and the reports about a store.
 
 use std::io::Read;
 
@@ -141,8 +141,8 @@ fn stripes_over_members() {
     directory.run("get a k --member a").failed(2, &["named twice"]);
 }
 
-/// A stripe sleeps on an epoll set of its members' descriptors. A DEFER_TASKRUN ring never tells
-/// such a set of what it has done (Linux 6.18): the store hung in its first wait.
+/// A stripe sleeps on an epoll set of its members' descriptors. A regression: a DEFER_TASKRUN ring
+/// never notifies such a set of its completions (Linux 6.18), so the store hung in its first wait.
 #[test]
 fn stripes_on_every_interface() {
     let directory = Directory::new();
@@ -164,7 +164,7 @@ fn every_interface_or_a_reason() {
         let run = directory.run(&format!("get s a --interface {io}"));
         match run.code {
             Some(0) => assert_eq!(run.out, "1"),
-            // A machine may lack it; then it says so.
+            // If the machine lacks the interface, the error says so.
             _ => eprintln!("skipped {io}: {}", run.err),
         }
     }

@@ -4,8 +4,8 @@ use qpair::Options;
 
 use crate::harness::Directory;
 
-/// A store with keys and values that have every byte, and what each format treats in a way of its
-/// own.
+/// Makes a store with keys and values that contain every byte, and sequences that formats treat
+/// specially.
 fn store_of_odd_bytes(directory: &Directory) {
     let store = Options::new(directory.path("s")).memory_bytes(16 << 20).open().unwrap();
     let table = store.table("default").unwrap();
@@ -83,7 +83,7 @@ fn escapes_are_read_unless_raw_is_asked_for() {
     assert!(!run.err.contains("escapes"), "{}", run.err);
     run.done();
     assert_eq!(directory.run("scan raw --raw").done(), input);
-    // A value of the whole line, or of several columns, is one of the same format.
+    // A value of the whole line, or of several columns, is in the same format.
     directory.run_on("k\tC:\\users\tx\\t\n", "load whole - --format tsv").done();
     assert_eq!(directory.run("get whole k").done(), "k\tC:\\users\tx\\t");
     directory
@@ -112,7 +112,8 @@ fn escapes_are_read_unless_raw_is_asked_for() {
     }
 }
 
-/// Numbers became floating-point numbers, objects were sorted, and two keys became one.
+/// A regression: numbers became floating-point numbers, objects were sorted, and two keys became
+/// one.
 #[test]
 fn json_keeps_bytes_as_they_stand() {
     let directory = Directory::new();
@@ -161,7 +162,7 @@ fn json_reads_bytes_as_hexadecimal_digits() {
         let input = format!("{{\"key_hex\":{digits}}}\n");
         directory.run_on(input, "load s - --format json --key key").failed(3, &["line 1", why]);
     }
-    // The field itself goes first.
+    // The field itself takes precedence.
     directory.run_on("{\"k\":\"a\",\"k_hex\":\"62\"}", "load s - --format json --key k").done();
     directory.run("get s a").done();
     for doubled in ["{\"k\":1,\"k\":2}", "{\"o\":{\"k\":1,\"k\":2}}"] {

@@ -1,4 +1,4 @@
-//! `qpair scsi`, and the workload tool on a disk behind a controller made of software.
+//! `qpair scsi`, and the workload tool on a disk behind an emulated controller.
 
 use crate::harness::Directory;
 

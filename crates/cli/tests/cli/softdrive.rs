@@ -1,4 +1,4 @@
-//! `qpair softdrive` as a process of its own, and the driver of this program on it.
+//! `qpair softdrive` as a separate process, with this program's driver.
 
 use std::process::Stdio;
 
@@ -94,7 +94,7 @@ fn a_driver_s_full_interrupt_stops_no_drive_and_no_end() {
     let drive = start(&directory, "--socket s --size 1MiB");
     let client = qpair_vfio_user::Client::connect(&directory.path("s"), &Default::default());
     let client = Arc::new(client.unwrap());
-    // Writing to it would wait.
+    // A write to it would block.
     let full = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     client.set_irq(0, Some(full.as_fd())).unwrap();
@@ -111,9 +111,9 @@ fn ctrl_c_ends_the_wait_for_a_silent_device() {
     use std::os::unix::net::UnixListener;
 
     let directory = Directory::new();
-    // Takes connections, and never says a word.
+    // Accepts connections, and never sends a byte.
     let silent = UnixListener::bind(directory.path("silent")).unwrap();
-    // A drive that completes no command of I/O.
+    // The drive completes no I/O command.
     let drive = start(&directory, "--socket mute --size 8MiB --fault timeout_rate=1");
     let job = "bench io --rw randread --size 4m --time_based --runtime 3600 --filename nvme:";
     let interrupt = |name: &str, is_under_way: &mut dyn FnMut()| {

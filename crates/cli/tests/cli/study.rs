@@ -1,10 +1,10 @@
-//! `qpair study` and `qpair advise`, small.
+//! Small runs of `qpair study` and `qpair advise`.
 
 use serde_json::Value;
 
 use crate::harness::{Directory, Run, interrupted, wait_until};
 
-/// A study of memory: no drive, no interface of the kernel, hardly any time.
+/// Options of a study of memory: no drive, no kernel interface, and hardly any time.
 const SMALL: &str =
     "study --device ram:size=4MiB --experiment s1-fig2 --repeat 2 --seconds-per-point 0.02";
 
@@ -18,7 +18,7 @@ fn a_study_writes_a_report_and_its_numbers() {
     let numbers: Value = serde_json::from_str(&directory.text("study.json")).unwrap();
     assert_eq!(numbers["format"], "qpair-study");
     assert_eq!(numbers["settings"]["repeat"], 2);
-    // Made again from its numbers, it is the same.
+    // The report made from the numbers is the same.
     directory.run("study --render study.json --out again.html").done();
     assert_eq!(directory.text("again.html"), html);
     assert_eq!(directory.json("study --render study.json --out more.html --json"), numbers);
@@ -122,7 +122,7 @@ fn a_store_is_part_of_a_study() {
         };
         points.iter().find(is_it).unwrap()["runs"][0]["store"].clone()
     };
-    // However much of the short run missed: what is read is pages of that size.
+    // Whatever part of the short run missed memory, the reads have the page size.
     let read_bytes = |page| {
         let store = of(page, "lookup");
         store["device_bytes_per_op"].as_f64().unwrap() / store["reads_per_op"].as_f64().unwrap()
@@ -146,7 +146,7 @@ fn an_interrupted_study_leaves_nothing() {
     let mut child = directory.spawn("study --dir own --size 64MiB");
     wait_until(|| files() > 0 || child.try_wait().unwrap().is_some());
     let code = interrupted(child).code;
-    // Without direct I/O it ended by itself.
+    // Without direct I/O the command ended by itself.
     assert!(matches!(code, Some(130 | 3)), "{code:?}");
     assert_eq!(files(), 0);
     assert!(!directory.path("study.html").exists());

@@ -1,19 +1,19 @@
-//! The system calls that channels count are those that are made: strace is the witness.
+//! Compares the system calls that channels count with those that strace sees.
 
 use std::process::Command;
 
 use crate::harness::Directory;
 
-/// The calls by which channels hand over, wait and collect.
+/// The system calls by which channels submit, wait and reap.
 const CALLS: &str = "io_uring_enter,io_submit,io_getevents,io_pgetevents,pread64,preadv,preadv2";
-/// Calls of the set-up: opening tries each mode once.
+/// The maximum number of calls during set-up: opening tries each mode once.
 const SET_UP_MAX: u64 = 24;
 
 fn strace_works() -> bool {
     Command::new("strace").args(["-c", "true"]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Sum of strace's column of calls.
+/// Returns the sum of strace's column of calls.
 fn counted_by_strace(summary: &str) -> u64 {
     let counted = |line: &str| -> Option<u64> {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -30,7 +30,7 @@ fn channels_count_the_calls_they_make() {
         return;
     }
     let directory = Directory::new();
-    // Made beforehand: making it takes calls too.
+    // Create the file beforehand, because that takes calls too.
     directory.file("data", vec![7; 4 << 20]);
     for (mode, depth) in [
         ("io_uring", 1),

@@ -1,4 +1,4 @@
-//! `qpair target` as a service: its file, its signals, what it tells.
+//! `qpair target` as a service: its configuration file, its signals, and its messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -70,7 +70,7 @@ fn a_service() {
         assert!(told(&notify).starts_with("READY=1\n"));
     };
     reloaded();
-    // What it has can be written, read again and is the same.
+    // The configuration can be saved and loaded again, and is the same.
     let text = saved();
     assert!(text.contains("[[bdev_null_create]]"), "{text}");
     directory.file("t.toml", text);
@@ -91,7 +91,7 @@ fn a_service() {
     assert_eq!(saved(), before);
     reloaded();
 
-    // What is logged is part of what is read again.
+    // The log levels are part of the saved configuration.
     let log = |levels: &str| {
         let disk = DISK.replace("[target]\n", &format!("[target]\nlog = \"{levels}\"\n"));
         directory.file("t.toml", format!("{disk}{MORE}"));
@@ -120,7 +120,7 @@ fn a_service() {
     assert_eq!(json["qpair_disk_size_bytes"]["export=\"m\",disk=\"M\""], 1_048_576.0);
     directory.run("rpc --socket d/rpc vhost_delete_controller ctrlr=m force=true").done();
     drop(guest);
-    // Only what goes wrong is told from here on.
+    // From here on only errors are logged.
     directory.run("rpc --socket d/rpc log_set_level level=ERROR").done();
     directory.run("rpc --socket d/rpc log_set_level level=LOUD").failed(1, &["WARNING"]);
     target.signal(Signal::TERM);
@@ -133,7 +133,8 @@ fn a_service() {
     assert_eq!(told(&notify), "STOPPING=1");
 }
 
-/// The drive's fault is told by its driver's crate, and by no other: that one alone was turned up.
+/// The crate of the drive's driver, and no other, logs the drive's fault: only its level was
+/// raised.
 #[test]
 fn a_driver_s_crate_can_be_turned_up_alone() {
     let directory = Directory::new();
@@ -142,7 +143,7 @@ fn a_driver_s_crate_can_be_turned_up_alone() {
         format!("--folder d --disk d={drive} --log error,qpair_nvme=debug --metrics d/metrics");
     let mut target = start(&directory, &words);
     target.event("serving");
-    // What was under way when the drive stopped fails.
+    // Requests in flight when the drive stopped fail.
     let _ = directory.run("bench io --name=f --filename=vhost-user:d/d.sock --rw=randread --bs=4k --iodepth=8 --size=4m");
     let reset = target.event("reset");
     assert_eq!((&reset["crate"], &reset["controller"]), (&"qpair_nvme".into(), &drive.into()));
@@ -186,7 +187,8 @@ fn a_front_end_that_makes_no_sense_is_told_of() {
     directory.run("target --rpc r --log qpair_nvm=debug").failed(2, &["not a crate", "qpair_nvme"]);
 }
 
-/// A guest that comes, says nonsense and is sent away, over and over, beside one that comes once.
+/// A guest connects, sends an invalid message and is disconnected, over and over, beside one that
+/// connects once.
 #[test]
 fn a_guest_cannot_flood_the_log() {
     let directory = Directory::new();
@@ -197,7 +199,7 @@ fn a_guest_cannot_flood_the_log() {
     for _ in 0..TIMES {
         let mut guest = UnixStream::connect(directory.path("d/bad.sock")).unwrap();
         let _ = guest.write_all(&[99, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-        // It is sent away.
+        // The target disconnects it.
         let _ = guest.read(&mut [0; 16]);
     }
     let good = UnixStream::connect(directory.path("d/good.sock")).unwrap();
@@ -215,7 +217,7 @@ fn a_guest_cannot_flood_the_log() {
         (event["kind"] == "connected" && event["peer"] == "bad").then(|| event["more"].as_u64())
     };
     let more: u64 = events.iter().filter_map(told).flatten().sum();
-    // 10 in 10 seconds, which such a test takes on no machine.
+    // At most 10 events in 10 seconds, and this test is shorter on any machine.
     assert!(logged < TIMES / 2 && logged + more == TIMES, "{logged} and {more}");
 }
 

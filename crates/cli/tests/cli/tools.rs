@@ -1,4 +1,4 @@
-//! Backup, repair, the log, and the removal of many records, from the command line.
+//! Backup, repair, the log, and removing many records, from the command line.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn filled() -> Directory {
     directory
 }
 
-/// Damages all pages of a kind that hold `text`.
+/// Damages all pages of a kind that contain `text`.
 fn damage(path: &Path, kind: u8, text: &[u8]) {
     patch(path, |bytes| {
         for page in bytes[LABEL_BYTES..].chunks_exact_mut(4096) {
@@ -40,15 +40,15 @@ fn a_backup_is_a_store_of_its_own() {
     let json = directory.json("backup s copy --force --json");
     assert!(json["pages"].as_u64().unwrap() > 10 && json["timestamp"].as_u64().unwrap() > 0);
     directory.run("get copy new").failed(1, &["does not exist"]);
-    // Another number of members.
+    // Back up to another number of members.
     directory.run("backup s stripe:unit=64KiB:a+b").done();
     assert_eq!(directory.run("scan stripe:unit=64KiB:a+b --count").done(), "3000\n");
     directory.run("backup nothing t").failed(3, &["there is no store"]);
     assert!(!directory.path("t").exists());
 }
 
-/// A store with pages of 512 bytes could not be brought to a device with larger blocks but by
-/// `scan` and `load`, table by table.
+/// A regression: a store with pages of 512 bytes could be moved to a device with larger blocks only
+/// with `scan` and `load`, table by table.
 #[test]
 fn a_copy_has_pages_of_another_size() {
     let directory = filled();
@@ -63,7 +63,7 @@ fn a_copy_has_pages_of_another_size() {
     assert!(directory.run("check copy").done().contains("no damage found"));
     assert!(directory.run("copy s smaller --page-size 512").done().contains("pages of 512 bytes"));
     assert_eq!(directory.run("scan smaller").done(), records);
-    // What is there is not written over, and what cannot be made whole is gone.
+    // An existing target is not overwritten, and an incomplete copy is removed.
     directory.run("copy s copy").failed(3, &["copy exists already"]);
     directory.run("copy s s").failed(2, &["to the store itself"]);
     let key = "k".repeat(600);
@@ -74,8 +74,8 @@ fn a_copy_has_pages_of_another_size() {
     assert!(!directory.path("t").exists());
 }
 
-/// Standard output that is closed swallowed what was printed, and the exit code said that all was
-/// well.
+/// A regression: with a closed standard output the output was lost, and the exit code reported
+/// success.
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let directory = filled();
@@ -132,12 +132,12 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
     let run = directory.run("repair s saved --force --json");
     let json: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!((&json["healthy"], &json["tables"][0]["records"]), (&false.into(), &left.into()));
-    // What leads to the leaves is not needed.
+    // The pages above the leaves are not needed.
     let directory = filled();
     damage(&directory.path("s"), 1, b"\0");
     assert!(directory.run("repair s saved").done().contains("saved all of it"));
     assert_eq!(directory.run("scan saved --count").done(), "3000\n");
-    // Where there are no pages any more it does not say that it saved something.
+    // Without any pages, the command must not report that it saved something.
     patch(&directory.path("s"), |bytes| bytes[64 << 10..].fill(0x5a));
     let run = directory.run("repair s saved --force");
     assert_eq!(run.code, Some(1), "{}{}", run.out, run.err);
@@ -145,7 +145,7 @@ fn repair_leaves_a_healthy_store_alone_and_saves_what_it_can_of_others() {
     assert!(directory.run("check saved").done().contains("no damage found"));
 }
 
-/// The check ended with 0, and the repair said that the store was not damaged.
+/// A regression: the check ended with 0, and the repair said that the store was not damaged.
 #[test]
 fn a_damaged_second_copy_is_damage() {
     for place in [0, 32 << 10, 64 << 10, (64 << 10) + 4096] {
@@ -166,7 +166,7 @@ fn a_damaged_second_copy_is_damage() {
         assert!(told.ends_with("the next change of s writes it again\n"), "{told}");
         assert!(!directory.path("saved").exists());
         assert_eq!(directory.run("scan s").done(), before);
-        // As is told: with the next changes both are there again.
+        // As reported, the next changes write both copies again.
         for value in 0..2 {
             directory.run(&format!("put s more {value}")).done();
         }
@@ -174,7 +174,8 @@ fn a_damaged_second_copy_is_damage() {
     }
 }
 
-/// A repair looked for pages in the first MiB only, where a store has its log and free pages.
+/// A regression: a repair searched for pages in the first MiB only, where a store has its log and
+/// free pages.
 #[test]
 fn a_store_without_its_beginning_is_saved() {
     let directory = filled();
@@ -205,13 +206,13 @@ fn a_closed_store_has_no_log() {
     directory.run("log nothing").failed(3, &["there is no store"]);
 }
 
-/// A store that a killed load left, with commits in its log.
+/// Kills a load and leaves its store with commits in the log.
 fn crashed(directory: &Directory) -> bool {
-    // A write of the log has some thousand commits at most: by then there are several.
+    // A write of the log has at most some thousand commits, so by then there are several writes.
     crash(directory, "", &records(60_000), || holds(&directory.path("s"), b"key 20000"))
 }
 
-/// The keys that were put, as `qpair log` prints them, in the order of their commits.
+/// Returns the keys that were put, as `qpair log` prints them, in the order of their commits.
 fn keys_of_log(log: &str) -> Vec<String> {
     let put = |line: &str| {
         let key = line.trim().strip_prefix("put    table \"default\" \"")?;
@@ -242,12 +243,13 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     let last = "no damage found: the store was not closed, and recovery can read all of its log\n";
     assert!(checked.ends_with(last), "{checked}");
     assert!(before == directory.read("s"), "looking changed the store");
-    // Damage far from its end: in the last write it would look like one that the crash cut short.
+    // Damage the log far from its end: damage in the last write would look like a write that the
+    // crash cut short.
     directory.file("bad", &before);
     let keys = keys_of_log(&log);
     patch(&directory.path("bad"), |bytes| {
-        // The text of a record that lies across the chunks of the log is not in one piece: then
-        // that of the next one is.
+        // The text of a record that lies across chunks of the log is not contiguous. Use the next
+        // record then.
         let hits = keys[keys.len() / 8..].iter().find_map(|text| {
             let all = bytes.windows(text.len()).enumerate();
             let hits: Vec<usize> =
@@ -268,7 +270,7 @@ fn the_log_of_a_crash_is_printed_and_the_store_backed_up() {
     let run = directory.run("repair bad saved");
     assert!(run.code == Some(1) && run.out.contains("made again"), "{}{}", run.out, run.err);
     assert!(directory.run("check saved").done().contains("no damage found"));
-    // A backup recovers first.
+    // A backup first recovers the store.
     directory.run("backup s copy").done();
     assert_eq!(directory.run("scan copy --count").done(), directory.run("scan s --count").done());
 }
@@ -278,11 +280,11 @@ fn ranges_and_tables_are_removed() {
     let directory = filled();
     let removed = |words: &str| directory.run(&format!("delete s {words}")).done();
     assert_eq!(removed("--prefix x"), "removed 0 records\n");
-    // Blanks part words here, so keys are given as digits.
+    // Arguments are split at spaces here, so keys are given as digits.
     assert_eq!(removed("--key-hex --prefix 6b6579203030"), "removed 1,000 records\n");
     assert_eq!(directory.run("scan s --count").done(), "2000\n");
     directory.run("delete s --from b --to a").failed(2, &["ends before it begins"]);
-    // A long one goes in parts.
+    // A long range is removed in parts.
     let many: String = (0..25_000).map(|i| format!("{i:05}\tx\n")).collect();
     directory.run_on(&many, "load many - --format tsv --sorted").done();
     let words = directory.run("delete many --from 00002 --to 24998").done();
@@ -311,7 +313,7 @@ fn a_table_gets_another_name() {
     assert_eq!(directory.run("get s k --table new").done(), "v");
     directory.run("rename s other new").failed(1, &["the table other does not exist"]);
     directory.run("rename s new").failed(2, &["required"]);
-    // The log of a store that crashed tells it.
+    // The log of a crashed store has the commits.
     let (store, copy) = (directory.path("s"), directory.path("copy"));
     let store = Options::new(&store).memory_bytes(4 << 20).workers(1).open().unwrap();
     store.rename_table("new", "newer").unwrap();
@@ -332,7 +334,7 @@ fn a_running_store_is_told_as_its_own_process_tells_it() {
     store.table("t").unwrap().put(b"k", b"v").unwrap();
     let told = directory.run("top s --prometheus").done();
     let own = store.metrics().unwrap().to_prometheus();
-    // What the device does may go on between the two looks.
+    // The device's counters may change between the two looks.
     let still = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| line.starts_with('#') || line.contains("_commit"));
         lines.map(str::to_owned).collect()
@@ -356,7 +358,7 @@ fn a_running_store_is_shown() {
     let told = directory.json("top s.top --once --json");
     assert_eq!(told["pid"], child.id());
     assert!(told["metrics"]["commit_latency_us"]["buckets"].is_array(), "{told}");
-    // Whoever looks on sees the end when the store is closed.
+    // A watching command ends when the store is closed.
     let mut looking = directory.command("top s --interval 0.05").stdout(Stdio::piped()).spawn();
     let looking = looking.as_mut().unwrap();
     looking.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();

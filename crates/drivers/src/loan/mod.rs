@@ -1,10 +1,10 @@
 //! Drives on loan: taken from the kernel's driver for a while, and given back.
 //!
 //! Invariants:
-//! - Before a drive leaves its driver, a note says where it belongs. The note is removed when the
-//!   drive is back. So [`recover`] gives back drives of a program that was killed. The machine's
-//!   next start gives all drives back by itself, and forgets the notes.
-//! - A drive leaves the kernel's driver only when nothing on it is in use. That is checked each
+//! - Before a drive leaves its driver, a note says to which driver it belongs. The note is removed
+//!   when the drive is back, so [`recover`] can give back the drives of a program that was killed.
+//!   A restart of the machine gives all drives back by itself, and deletes the notes.
+//! - A drive leaves the kernel's driver only if nothing on it is in use, which is checked each
 //!   time.
 
 mod in_use;
@@ -23,7 +23,7 @@ pub use in_use::{reasons, uses};
 pub use named::{Named, Unit};
 use note::{FOLDER, Note, Original};
 
-/// The time limit for the kernel to make block devices of a drive. SAS controllers are reset, and
+/// The time limit for the kernel to create block devices of a drive. SAS controllers are reset, and
 /// look for the drives behind them.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 /// The hint for a loan that no program will end any more.
@@ -86,11 +86,11 @@ impl Loan {
     }
 
     /// Gives the controller to a driver: the kernel's driver of that name, or vfio-pci, and so to
-    /// this program. Does nothing if the driver has it already.
+    /// this program. Does nothing if the driver already has it.
     ///
     /// # Errors
-    /// `Busy`: something on it is in use, or a program has it open. `Unsupported`: no IOMMU, or no
-    /// vfio-pci. The kernel's errors.
+    /// `Busy`: something on the controller is in use, or a program has it open. `Unsupported`: no
+    /// IOMMU, or no vfio-pci. The kernel's errors.
     pub fn to(&mut self, driver: &str) -> Result<()> {
         let root = Root::system();
         let function = Function::read(&root, self.address)?;
@@ -116,11 +116,11 @@ impl Loan {
         give_back(self.address, &self.original)
     }
 
-    /// Returns the block device of one of the controller's drives. Waits until the kernel has made
-    /// it, and it can be opened.
+    /// Returns the block device of one of the controller's drives. Waits until the kernel has
+    /// created it and it can be opened.
     ///
     /// # Errors
-    /// `Gone`: there is none after a minute, or it is another drive's.
+    /// `Gone`: there is no block device after a minute, or it belongs to another drive.
     pub fn block_device(&self, unit: Unit) -> Result<PathBuf> {
         let (address, begin) = (self.address, Instant::now());
         let mut why = None;
@@ -156,12 +156,12 @@ impl Loan {
     /// Checks again that nothing on the controller is in use.
     ///
     /// # Errors
-    /// `Busy` if something is.
+    /// `Busy` if something is in use.
     pub fn check_free(&self) -> Result<()> {
         free(&Function::read(&Root::system(), self.address)?)
     }
 
-    /// Notes a kernel module that has to be unloaded when the drive goes back.
+    /// Notes a kernel module that must be unloaded when the drive is given back.
     ///
     /// # Errors
     /// The errors of writing the note.
@@ -187,7 +187,7 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         if !self.ended {
-            // The note stays if it fails, and there is no caller to be told.
+            // If this fails, the note stays. There is no caller to report the error to.
             let _ = settle(self.address, &self.original, &self.note);
         }
     }

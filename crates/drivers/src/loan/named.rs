@@ -56,8 +56,8 @@ impl Named {
     /// Finds a drive.
     ///
     /// # Errors
-    /// `NotFound`: there is no such device. `Invalid`: not an NVMe or SAS drive, a part of one, or
-    /// a controller with several.
+    /// `NotFound`: there is no such device. `Invalid`: it is not an NVMe or SAS drive, or it is a
+    /// part of one, or a controller with several drives.
     pub fn find(name: &str) -> Result<Self> {
         find(name)
     }
@@ -65,7 +65,7 @@ impl Named {
     /// Returns the name of the drive for this program's own driver: the part after `nvme:`.
     ///
     /// # Errors
-    /// `Unsupported`: it is not an NVMe drive.
+    /// `Unsupported`: the drive is not an NVMe drive.
     pub fn own_name(&self) -> Result<String> {
         match self.unit {
             Unit::Namespace(nsid) => Ok(format!("{}/ns{nsid}", self.address)),
@@ -84,7 +84,7 @@ fn find(name: &str) -> Result<Named> {
         return match &function.nodes[..] {
             [node] => named(&function, &node.name),
             [] if !function.is_nvme() && !function.is_sas() => Err(no_drive(name)),
-            // Most likely the drive is on loan; then this reports that.
+            // Most likely the drive is on loan, which this call reports.
             [] => Loan::begin(address).and_then(|_| {
                 Err(Error::new(ErrorKind::Invalid, format!("{address} has no block device")))
             }),

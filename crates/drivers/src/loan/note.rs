@@ -66,7 +66,7 @@ impl Note {
         all
     }
 
-    /// Locks the note of a drive. Makes the note if it does not exist.
+    /// Locks the note of a drive. Creates the note if it does not exist.
     pub(super) fn lock(folder: &Path, address: PciAddress) -> Result<Self> {
         let path = folder.join(address.to_string());
         let failed = |cause| Error::os(cause, format!("opening {}", path.display()));
@@ -83,7 +83,7 @@ impl Note {
             Err(Errno::WOULDBLOCK) => return Err(busy()),
             Err(cause) => return Err(failed(cause.into())),
         }
-        // The one that had it locked may just have removed it.
+        // The previous owner of the lock may just have removed the file.
         match (fs::metadata(&path), file.metadata()) {
             (Ok(there), Ok(own)) if there.ino() == own.ino() => Ok(Self { file, path }),
             _ => Err(busy()),
@@ -130,7 +130,7 @@ mod tests {
         let error = Note::lock(folder.path(), address).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
         note.write(&Original { module: Some("hwperf".into()), ..original.clone() }).unwrap();
-        // As a process that is killed does.
+        // A killed process also leaves the note behind.
         drop(note);
         assert_eq!(Note::all(folder.path()), [address]);
         let mut note = Note::lock(folder.path(), address).unwrap();

@@ -30,8 +30,8 @@ pub(super) async fn use_fewer_frames(shared: &Arc<Shared>) -> Result<bool> {
     let Some(target) = target(shared) else { return Ok(false) };
     for _ in 0..ROUNDS_MAX {
         evict_down_to(shared, target).await?;
-        // What is dirty can leave once it was written for an image, and its instant counts the
-        // frames.
+        // Dirty pages can leave memory once they were written for an image. The checkpoint's
+        // instant counts the frames.
         checkpoint_to_its_end(shared).await?;
         if u64::from(shared.pool.active()) <= target || shared.lifecycle.is_closing() {
             break;
@@ -74,7 +74,7 @@ fn target(shared: &Shared) -> Option<u64> {
 }
 
 async fn evict_down_to(shared: &Arc<Shared>, target: u64) -> Result<()> {
-    // A worker with nothing to do keeps what it has at hand.
+    // A worker that has nothing to do keeps its frames at hand.
     let give = || -> WorkerFuture<Option<()>> {
         Box::pin(async { current(|worker| worker.give_frames_back()) })
     };
@@ -85,7 +85,7 @@ async fn evict_down_to(shared: &Arc<Shared>, target: u64) -> Result<()> {
         let surplus = u64::from(shared.pool.active()).saturating_sub(target) as usize;
         let passed = current(|worker| worker.make_frames_idle(surplus)).unwrap_or(0);
         if passed == 0 {
-            // There are enough, or what the hands come to is dirty.
+            // Enough frames are idle, or the hands meet only dirty pages.
             break;
         }
         passes_left = passes_left.saturating_sub(passed);

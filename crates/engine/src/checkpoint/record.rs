@@ -70,7 +70,7 @@ async fn write_pages(
             let request = Request::write(shared.offset_bytes(first), at as u32, buffer, 0);
             writing.push_back(Transfer::submit(request));
         }
-        // Those under way end, whatever one of them came to.
+        // Wait for all writes, whether earlier ones succeeded or not.
         let Some(write) = writing.pop_front() else { break };
         if let Err(error) = write.done().await?.result {
             let error = Error::io(error, "writing a checkpoint");
@@ -127,8 +127,8 @@ mod tests {
     use crate::space::Purpose;
     use crate::{Runtime, Store, StoreOptions};
 
-    /// The description of a store was written and read page by page, one after the other: what
-    /// takes so long is told apart by the time that one request takes.
+    /// The description of a store was once written and read page by page, one request after the
+    /// other.
     #[test]
     fn a_description_is_written_and_read_many_pages_at_a_time() {
         const REQUEST_NS: u64 = 10_000_000;
@@ -150,7 +150,7 @@ mod tests {
         let store = open(true);
         store.table("t").unwrap();
         store.inner.shared.space.allocate(120_000, Purpose::New).unwrap();
-        // The first takes a longer run.
+        // The first checkpoint allocates a longer run.
         store.checkpoint().unwrap();
         let latency =
             SimLatency { read_ns: REQUEST_NS, write_ns: REQUEST_NS, flush_ns: 0, spike: 0.0 };

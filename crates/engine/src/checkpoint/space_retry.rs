@@ -71,21 +71,20 @@ impl SpaceRetry {
         if shared.forest.merging.is_busy()
             && self.merged_after.replace(self.completed) != Some(self.completed)
         {
-            // Pages that deletes left sparse come free.
+            // Merges of sparse leaves free pages.
             shared.forest.merging.wait().await;
             return Ok(true);
         }
         let is_log_full = || shared.wal.device.as_ref().is_some_and(LogDevice::is_full);
-        // Old snapshots never make a change fail, and none is given up while it is the log device
-        // that is full: they have nothing of that.
+        // Old snapshots never make a change fail. If it is the log device that is full, giving
+        // snapshots up frees nothing there, so none is given up.
         if !is_log_full() {
-            // Where what they need is not as much as the change lacks, they have a better use for
-            // it.
+            // The snapshots keep their values if these take less space than the change lacks.
             if upkeep.give_older_values_up(shared.space.short()) {
                 return Ok(true);
             }
             if let Some(moved) = upkeep.older_values_moved() {
-                // What is being written has pages, and is given up once it is there.
+                // Values that are being written have pages, and are given up once they are written.
                 moved.await;
                 return Ok(true);
             }
@@ -94,19 +93,19 @@ impl SpaceRetry {
             return Ok(true);
         }
         if shared.checkpointing.alone.is_held() {
-            // One is under way, and may free what is needed.
+            // A checkpoint is under way, and may free the space needed.
             drop(shared.checkpointing.alone.enter().await);
             if self.came(&shared) {
                 return Ok(true);
             }
         }
         let is_log_full = is_log_full();
-        // What is held back for images, or for a backup, is no log.
+        // Pages held for images or for a backup do not help a full log device.
         let frees_pages = !is_log_full
             && shared.space.retained() > 0
-            // What moved since the last one was free at the try after it.
+            // Pages that moved since the last checkpoint were already free at the try after it.
             && self.unused.is_none_or(|unused| shared.space.unused() > unused);
-        // Values whose replacement no checkpoint has come free with the next one.
+        // Replaced values become free with the next checkpoint.
         let frees_values = !is_log_full && shared.large.count_held() > 0;
         if frees_pages || frees_values || shared.wal.bytes.load(Ordering::Relaxed) > 0 {
             checkpoint_to_its_end(&shared).await?;
@@ -114,7 +113,8 @@ impl SpaceRetry {
             return Ok(true);
         }
         if is_log_full && shared.wal.expected.is_any() {
-            // What that commit holds is behind a mark once it is appended.
+            // The log space of that commit is behind the checkpoint's mark once its record is
+            // appended.
             shared.wal.expected.wait().await;
             return Ok(true);
         }

@@ -26,7 +26,7 @@ use crate::task::{Transfer, current};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
     Saved,
-    /// The page must be tried again.
+    /// The frame was not available; try the page again.
     Busy,
     /// The page is not a leaf that can be copied here.
     Other,
@@ -128,7 +128,7 @@ impl<'a> Stage<'a> {
             return Ok(true);
         }
         if node.is_leaf() && pool.frames.state(frame) != state::PINNED {
-            // It was another page a moment ago: one to be copied beside others.
+            // The page was of another kind a moment ago: a leaf to be copied with others.
             return Ok(false);
         }
         let place =

@@ -35,7 +35,7 @@ const FRAMES_PER_TURN: u32 = 512;
 pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let _alone = shared.checkpointing.alone.enter().await;
     if !last && shared.lifecycle.is_closing() {
-        // The close makes the last one.
+        // The last checkpoint of the close comes instead.
         return Ok(());
     }
     if let Some(failure) = shared.lifecycle.failure() {
@@ -44,19 +44,20 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let log_bytes = shared.wal.bytes.load(Ordering::Relaxed);
     let made = make(shared, last).await;
     match &made {
-        // The device was full. The one before still counts, the log has all that came since, and
-        // pages in memory do not depend on what was written for this one.
+        // The device was full. The previous checkpoint still counts, the log has all later commits,
+        // and pages in memory do not depend on the pages written for this checkpoint.
         Err(error)
             if error.kind() == ErrorKind::NoSpace && shared.lifecycle.failure().is_none() =>
         {
             give_up(shared).await?;
-            // The log in front of it is needed as before.
+            // The log before this checkpoint is still needed.
             shared.wal.bytes.fetch_add(log_bytes, Ordering::Relaxed);
             shared.checkpointing.epochs.refused.fetch_add(1, Ordering::Relaxed);
         }
         Err(error) => {
             shared.fail(error.clone());
-            // Its record may be on the device: what the image has is not given away any more.
+            // The checkpoint's record may be on the device, so the image's pages must not be given
+            // away any more.
             shared.space.keep_nothing_for_unsaved();
             shared.checkpointing.epochs.end();
             shared.checkpointing.barrier.open();
@@ -80,7 +81,7 @@ pub(crate) async fn checkpoint_to_its_end(shared: &Arc<Shared>) -> Result<()> {
 async fn give_up(shared: &Arc<Shared>) -> Result<()> {
     let epoch = shared.checkpointing.epochs.epoch();
     shared.checkpointing.epochs.end();
-    // Tasks that were saving pages for the image have ended that.
+    // Wait until all tasks have saved the pages that they were saving for the image.
     quiesce(shared).await?;
     for frame in (0..shared.pool.frames.len()).map(FrameIndex) {
         if let Some(place) = shared.pool.unused_place(frame, epoch) {
@@ -105,7 +106,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     let phase = shared.checkpointing.epochs.flip();
     let roots = shared.begin_image_of_roots();
     let mut logs = shared.wal.old_logs.places();
-    // Every worker has ended the step it was in: from here on all go by the new epoch.
+    // Every worker has ended the step that it was in, and uses the new epoch from here on.
     if !last && logs.is_empty() {
         logs = mark_logs(shared).await?;
     } else {
@@ -136,7 +137,7 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     shared.free_large_held(large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
-    // What it freed is free: tasks that wait for free pages look at this counter.
+    // The freed pages are available now: tasks that wait for free pages look at this counter.
     shared.checkpointing.epochs.completed.fetch_add(1, Ordering::Relaxed);
     shared.counters.checkpoints.record(begun.elapsed());
     Ok(())
@@ -180,7 +181,7 @@ pub(crate) async fn on_every_worker<T: Send + 'static>(
         let task = Box::new(move || -> LocalFuture {
             Box::pin(async move { sender.fill(Ok(guarded_here(make).await)) })
         });
-        // A worker that is gone has nothing under way.
+        // A worker that has ended has nothing under way.
         if worker.spawn(task).is_ok() {
             running.push(handle);
         }
@@ -254,7 +255,7 @@ async fn write_staged(shared: &Shared, stage: &mut Stage<'_>, next: &AtomicU64) 
         for frame in &again {
             run_at_once(shared, Arrival::new(*frame)).await?;
         }
-        // The others are latched for a moment.
+        // The other pages are latched only for a moment.
         yield_now().await;
         let some = std::mem::take(&mut again);
         save_some(shared, stage, some.into_iter(), &mut again).await?;
@@ -285,7 +286,7 @@ async fn save_some(
         }
     }
     leaves.sort_unstable();
-    // They have their places.
+    // All of these pages have their places now.
     shared.space.saved(done + leaves.len() as u64);
     for (place, frame) in leaves {
         if stage.add(frame, place).await? {
@@ -308,7 +309,7 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
     let per_page = image_bytes_per_page(shared.page_size) as u64;
     let fixed_bytes = image.encode().len() as u64;
     loop {
-        // The run is part of the image, which may be longer for it.
+        // The run is part of the image, so a longer run may need a longer image.
         let words = shared.space.capacity().div_ceil(64) + 1;
         let pages = |words: u64| (fixed_bytes + words * 8).div_ceil(per_page);
         let is_before_front = shared.space.is_before_front(before.spare_page, before.spare_pages);
@@ -322,18 +323,19 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
                 Err(_) => {
                     let count = pages(words);
                     let found = shared.space.allocate_unlinked(count, Purpose::Checkpoint);
-                    // It is asked for again when there are more pages.
+                    // A run is searched for again when the store has more pages.
                     (count, found.inspect_err(|_| shared.space.set_described(words * 64))?)
                 }
             };
         if first + count <= words * 64 {
-            // Only now: if there is none, the record goes on to name the run that is too short.
+            // Free the old run only now. If no new run was found, the record continues to name the
+            // old one, although it is too short.
             if before.spare_pages > 0 {
                 shared.space.free(before.spare_page, before.spare_pages);
             }
             return Ok((first, count));
         }
-        // The device grew for it: measure again.
+        // The device grew for the run: measure again.
         shared.space.free(first, count);
     }
 }
@@ -341,7 +343,7 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
 /// Notes up to which size of the store the spare run of the last checkpoint's record is large
 /// enough for the next description.
 pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
-    // Beside the bitmap: roots and logs.
+    // Roots and logs, which the description has beside the bitmap.
     let fixed_bytes = record.image_bytes.saturating_sub(8 * image.pages.words_len() as u64);
     let bytes = record.spare_pages * image_bytes_per_page(shared.page_size) as u64;
     let words = (bytes.saturating_sub(fixed_bytes) / 8).saturating_sub(1);
@@ -364,7 +366,7 @@ async fn write_out(
         .end_image([(image_page, image_pages), (before.image_page, before.image_pages)]);
     let bytes = image.encode();
     write_image(shared, image_page, &bytes).await?;
-    // All pages of the image, and what describes it, before the record that makes it count.
+    // Flush all pages of the image and its description before the record that makes them count.
     if !(last && shared.planted.is(Canary::CloseBeforeFlush)) {
         flush(shared).await?;
     }

@@ -50,9 +50,9 @@ impl Durable {
     }
 
     pub(crate) fn horizon(&self) -> u64 {
-        // A log that is about to be given a timestamp has lowered its word before: in the one order
-        // of all these operations either that is seen, or the timestamp is above all that is asked
-        // about.
+        // A log that is about to get a timestamp has lowered its word before. All these operations
+        // have one order: either this load sees the lowered word, or the timestamp is above every
+        // timestamp that callers ask about.
         let open = self.entries.iter().map(|entry| entry.open_from.load(Ordering::SeqCst)).min();
         open.unwrap_or(NOTHING_OPEN).saturating_sub(1)
     }
@@ -113,7 +113,7 @@ impl OpenTimestamps {
     }
 
     pub(crate) fn first(&self) -> Option<u64> {
-        // What is expected may come while all that was appended becomes durable.
+        // The expected commit may append its record while all appended records become durable.
         self.appended.front().copied().into_iter().chain(self.expected).min()
     }
 }
@@ -122,8 +122,8 @@ impl OpenTimestamps {
 mod tests {
     use super::*;
 
-    /// A commit takes its timestamp and compares what it has read, while a write of its log ends:
-    /// its record is in no chunk yet.
+    /// A commit takes its timestamp and compares its reads while a write of its log ends: no chunk
+    /// has its record yet.
     #[test]
     fn a_timestamp_without_a_record_is_open_whatever_becomes_durable() {
         let mut open = OpenTimestamps::default();

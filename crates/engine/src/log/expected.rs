@@ -50,8 +50,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A waiter costs nothing until a commit ends, however long that takes, and goes on then though
-    /// others are still expected.
+    /// A waiter is polled once, when a commit ends, however long that takes. It returns even if
+    /// other commits are still expected.
     #[test]
     fn who_waits_is_woken_once_and_by_an_end() {
         let expected = ExpectedRecords::default();

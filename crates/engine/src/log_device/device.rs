@@ -176,7 +176,7 @@ impl LogDevice {
         let end_bytes = if is_tried { self.limit_bytes() } else { self.end_bytes_max };
         let segments = self.segments.lock().count(end_bytes);
         let others = (self.workers - 1) * (SEGMENTS_PER_WORKER - 1);
-        // The current one may be full, and another is only named.
+        // The current segment may be full, and the one after it is only named.
         let most = segments.saturating_sub(others + 2) * self.geometry.room_bytes();
         if bytes <= most {
             return Ok(());
@@ -213,7 +213,7 @@ impl LogDevice {
     pub(crate) fn mark(&self, generation: u64, unfinished: bool) -> Result<()> {
         let superblock = LogSuperblock { generation, unfinished, ..self.superblock };
         match self.superblock.unfinished {
-            // The other slot says so too.
+            // Write the superblock to the other slot, too.
             true => superblock.write_new(self.device.as_ref()),
             false => superblock.write(self.device.as_ref()),
         }

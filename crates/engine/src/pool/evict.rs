@@ -78,8 +78,8 @@ impl Pool {
                 if matches!(self.frames.state(frame), state::COOLING | state::BROKEN) {
                     victims[found] = frame;
                     found += 1;
-                    // What the second look will touch: the page's header, its parent's latch, and
-                    // the reference there.
+                    // Prefetch the memory that the second look will touch: the page's header, its
+                    // parent's latch, and the reference there.
                     self.frames.prefetch(frame, 1);
                     if let Some((parent, position)) = self.frames.parent_hint(frame) {
                         self.frames.prefetch(parent, 1);
@@ -116,10 +116,10 @@ impl Pool {
 
     fn take(&self, around: Around<'_>, frame: FrameIndex, write_tag: Option<u64>) -> Taken {
         let Ok(page) = self.frames.try_exclusive(frame) else { return Taken::Kept };
-        // Only now does the state stand still.
+        // The state cannot change from here on.
         let now = self.frames.state(frame);
         if now == state::BROKEN {
-            // Whatever is in it says nothing of where it belongs.
+            // The content of a broken page does not say where the page belongs.
             return if self.unlink(None, page) { Taken::Freed } else { Taken::Kept };
         }
         let node = Node::new(page.bytes());
@@ -127,7 +127,7 @@ impl Pool {
         if now != state::COOLING
             || has_children_in_memory(node)
             || !self.may_leave(frame, node, epoch)
-            // The copy of an inner page may be part of an image that came to nothing.
+            // The copy of an inner page may be part of an image that was given up.
             || (around.failure.get().is_some() && !node.is_leaf())
         {
             return Taken::Kept;
@@ -145,12 +145,12 @@ impl Pool {
         let (space, checkpoints) = (around.space, around.checkpoints);
         let frame = page.index();
         let Some((parent, _)) = self.find_parent(Some(around), &page) else { return Taken::Kept };
-        // Read once both are latched: what is done here is of one epoch.
+        // Read the epoch with both pages latched, so that all of this belongs to one epoch.
         let epoch = checkpoints.epoch();
         if !self.is_unsaved(frame, Node::new(page.bytes()), epoch) {
             let above = parent.index();
             if self.is_unsaved(above, Node::new(parent.bytes()), epoch) {
-                // The image needs the parent as it was; the checkpoint writer comes to it.
+                // The image needs the parent's old content. The checkpoint writer will save it.
                 return Taken::Kept;
             }
             self.frames.set_epoch(above, epoch.number);
@@ -181,12 +181,13 @@ impl Pool {
         };
         let swip = Swip::Hot(frame).encode();
         let node = Node::new(parent.bytes());
-        // A split or merge that moves the reference corrects the hint, but we may have read the
-        // hint before.
+        // A split or merge that moves the reference corrects the hint, but the hint may have been
+        // read before.
         if node.is_leaf() {
             return None;
         }
-        // Most often the hint is right; references move along when others come or go before them.
+        // The hint is usually right. References move when others are inserted or removed before
+        // them.
         let position = if position <= node.count() && node.child(position) == swip {
             Some(position)
         } else {

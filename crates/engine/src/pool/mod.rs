@@ -134,7 +134,7 @@ impl Pool {
         let mut idle = self.idle.lock();
         let mut free = self.free.lock();
         let shared = count.min(free.len());
-        // The front of the list has those that no memory of the kernel was taken for.
+        // The front of the list has frames that never took memory from the kernel.
         idle.extend(free.drain(..shared));
         self.free_count.store(free.len(), Ordering::Relaxed);
         drop(free);
@@ -256,7 +256,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// Wakers piled up, one with each poll, and the end of each I/O looked at all of them.
+    /// A regression: each poll once added a waker, and the end of each I/O went through all of
+    /// them.
     #[test]
     fn ten_thousand_that_wait_for_pages_have_one_entry_each() {
         const TASKS: usize = 10_000;
@@ -269,7 +270,7 @@ mod tests {
             .collect();
         let (wakes, waker) = Wakes::counted();
         let mut tickets: Vec<_> = (0..TASKS).map(|_| Ticket::default()).collect();
-        // What is beside every other one wakes its task nine times more.
+        // Every other future shares a task that is woken nine times more.
         for poll in 0..10 {
             for (task, ticket) in tickets.iter_mut().enumerate() {
                 if poll == 0 || task % 2 == 0 {
@@ -279,7 +280,7 @@ mod tests {
         }
         let waiting = || pool.waiters.iter().map(Waiters::len).sum::<usize>();
         assert_eq!(waiting(), TASKS);
-        // It gives up, or waits for another page.
+        // These futures give up, or wait for another page.
         tickets.truncate(TASKS - 2);
         assert!(pool.wait_for_io(FrameIndex(1), &mut tickets[0], &waker));
         assert_eq!(waiting(), TASKS - 2);

@@ -65,7 +65,7 @@ impl Pool {
         let page_id = spare.start;
         match self.frames.change_target(frame, word, target_word(epoch, page_id)) {
             Ok(()) => spare.start += 1,
-            // Only the present epoch's word can have come in between.
+            // Another thread can have stored only the present epoch's word in between.
             Err(other) => return target_of(other, epoch).unwrap_or(epoch.place(page_id)),
         }
         epoch.place(page_id)
@@ -152,10 +152,11 @@ impl Pool {
             let children_are_leaves = node.level() == 1;
             for position in 0..=node.count() {
                 let Swip::Hot(child) = Swip::decode(node.child(position)) else { continue };
-                // The page's latch keeps its children where they are. A child that is not saved yet
-                // will be, and where is settled here. A clean leaf will not, though another worker
-                // may make it dirty just now; nor a page that is still being read, which has the
-                // new epoch before any thread sees it. So that is asked first.
+                // The page's latch keeps its children in memory. A child that is not saved yet will
+                // be saved, and its place is settled here. A clean leaf will not be saved, even if
+                // another worker makes it dirty just now. Nor will a page that is still being read:
+                // it gets the new epoch before any thread sees it. Therefore the read is checked
+                // first.
                 let is_read = self.frames.optimistic(child).err() == Some(Blocked::InFlight);
                 let unsaved = match children_are_leaves {
                     _ if is_read => false,
@@ -171,9 +172,9 @@ impl Pool {
         }
         self.take_place(space, checkpoints, frame, place);
         copy.set_place(place);
-        // Until the copy is written its place holds something else: the page must not leave memory
-        // as a clean one. No code keeps track of whether that write is over by then, so the page is
-        // written once more when it leaves.
+        // Until the copy is written, its place has other content, so the page must not leave memory
+        // as a clean page. No code tracks whether that write has ended, so the page is written once
+        // more when it leaves.
         self.frames.set_dirty(frame, true);
         self.frames.set_epoch(frame, epoch.number);
         Ok(place)

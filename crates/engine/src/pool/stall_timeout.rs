@@ -41,7 +41,7 @@ mod tests {
         let mut stall_timeout = StallTimeout::default();
         assert!(stall_timeout.waits_on(begun, 7, false));
         assert!(stall_timeout.waits_on(begun + long / 2, 7, false));
-        // A page has left, a checkpoint is under way: the time begins anew.
+        // A page has left, or a checkpoint is in progress: the time restarts.
         assert!(stall_timeout.waits_on(begun + long, 8, false));
         assert!(stall_timeout.waits_on(begun + long * 3 / 2, 8, false));
         assert!(stall_timeout.waits_on(begun + long * 5, 8, true));

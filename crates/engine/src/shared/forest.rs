@@ -120,15 +120,15 @@ impl Shared {
     /// Returns the places that the image has for the roots at its instant. Call it when all pages
     /// are saved, and while [`crate::pool::Checkpoints`] still says that they are being saved.
     pub(crate) fn places_of_roots(&self, at_instant: BTreeMap<u32, Root>) -> BTreeMap<u32, u64> {
-        // A task that releases a root holds this lock; until then the root stays in its frame.
+        // A task that releases a root holds this lock, so the root stays in its frame until then.
         let now = self.forest.roots();
         let retired = self.forest.retired.lock();
         let place = |(tree, root)| match root {
             Root::Closed(page_id) => (tree, page_id),
             Root::Open(frame) => match retired.get(&tree) {
                 Some(page_id) if !now.contains_key(&tree) => (tree, *page_id),
-                // A root leaves its place only for an image: where it is now is where this one has
-                // it.
+                // A root leaves its place only for an image, so the image has the root at its
+                // present place.
                 _ => (tree, self.pool.frames.page_id(frame)),
             },
         };

@@ -82,7 +82,7 @@ impl Shared {
     /// Frees the pages of a large value that no reader can reach any more.
     pub(crate) fn free_large(&self, encoded: &[u8]) {
         let Some((descriptor, extents)) = self.known_extents(encoded) else { return };
-        // Before its pages can be another's.
+        // Forget the list before its pages can belong to another value.
         if descriptor.listed {
             self.large.lists.forget(descriptor);
         }

@@ -44,7 +44,7 @@ impl Merging {
                 return Poll::Ready(());
             }
             self.waiters.wait(&mut ticket, begun, context.waker());
-            // The last may have ended in between.
+            // The last merge may have ended in between.
             if is_over() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -31,8 +31,8 @@ impl Shared {
         let mut bytes = segment_bytes;
         loop {
             let smallest = bytes / 2 < least;
-            // A store that may not have smaller ones gets them after a checkpoint, whose room is
-            // not taken.
+            // A store that must not use smaller segments allocates these after a checkpoint, so it
+            // leaves the checkpoint's room free.
             let all = smaller && smallest;
             match self.take_segments(SEGMENTS_MIN * self.worker_handles.len(), bytes.into(), all) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && smaller && !smallest => {

@@ -59,8 +59,8 @@ impl Space {
         purpose: Purpose,
     ) -> Result<Range<u64>> {
         let start = self.allocate_locked(inner, 1, purpose)?;
-        // Each of those behind it leaves as much as the first did; what is kept grows with what is
-        // in use.
+        // Each further page leaves as many pages free as the first. The reserve grows with the
+        // number of pages in use.
         let kept = self.reserve_of(inner, most - 1, purpose);
         let room = inner.free(self.capacity()).saturating_sub(kept);
         let last = (start + most).min(start + 1 + room).min(self.capacity());
@@ -95,8 +95,8 @@ impl Space {
                 self.note_low(inner, keep);
                 return Ok(start);
             }
-            // There is space, but not in a row: it comes at the end, and no more than that. In a
-            // store whose pages move all the time what is free is single pages, however large the
+            // There is enough space, but not in a row. The device grows by one row and no more: in
+            // a store whose pages move all the time, the free pages are scattered however large the
             // device is.
             inner.row_cursor = (self.capacity() / 64) as usize;
             refusal = self.grow_for_row(count).err();
@@ -132,22 +132,23 @@ impl Space {
         match purpose {
             _ if self.urgent.load(Ordering::Relaxed) => 0,
             Purpose::New | Purpose::Log => left_by_new(written_out) + self.reserved_more(),
-            // The checkpoint has begun: what leaves memory was changed after its instant.
+            // The checkpoint has begun: a page that leaves memory now was changed after its
+            // instant.
             Purpose::Eviction if inner.image.is_some() => {
-                // Its image keeps what they leave: once it is durable there must be enough for the
-                // next one's writer.
+                // The checkpoint's image keeps the old places of these pages. Once it is durable,
+                // enough pages must be free for the next checkpoint's writer.
                 let then = (written_out + written_out / 4).saturating_sub(inner.gain);
                 let now = (written_out / 4).max(self.unsaved.load(Ordering::Relaxed));
                 now.max(then) + self.reserved_more()
             }
-            // A checkpoint comes: commits inside the barrier need frames until its instant.
+            // A checkpoint will begin: commits inside the barrier need frames until its instant.
             Purpose::Eviction if self.is_squeezed() => match self.starved.load(Ordering::Relaxed) {
                 true => written_out / 4,
                 false => written_out,
             },
             Purpose::Eviction => reserve_of_eviction(written_out) + self.reserved_more(),
             Purpose::FirstLog => reserve_of_first_log(written_out) + self.reserved_more(),
-            // What it takes it gives back at once; the checkpoint writer finds its own places
+            // Each new place frees the old one at once. The checkpoint writer needs its own places
             // meanwhile.
             Purpose::EvictionAgain => self.unsaved.load(Ordering::Relaxed),
             Purpose::Checkpoint => 0,

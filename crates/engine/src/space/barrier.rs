@@ -69,7 +69,7 @@ impl CommitBarrier {
                 return Poll::Ready(entered);
             }
             self.waiters.wait(&mut ticket, 0, context.waker());
-            // It may have been opened in between.
+            // The barrier may have been opened in between.
             match self.try_enter() {
                 Some(entered) => Poll::Ready(entered),
                 None => Poll::Pending,
@@ -156,8 +156,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// A panic opens the barrier. Nothing woke a checkpoint then that waited for a commit to leave,
-    /// and its store never closed.
+    /// A panic opens the barrier. A checkpoint that waited for a commit to leave was then never
+    /// woken, and its store never closed.
     #[test]
     fn a_task_that_closes_a_barrier_which_is_opened_goes_on() {
         let barrier = Arc::new(CommitBarrier::default());

@@ -31,7 +31,7 @@ impl Space {
 
 /// Returns the greatest number of frames whose reserve is half of `free` pages.
 fn frames_that_fit(free: u64) -> u64 {
-    // The inverse of the reserve, 7 / 4 of the frames and 32.
+    // The inverse of the reserve, which is 7 / 4 of the frames plus 32.
     debug_assert_eq!(left_by_new(4), 7);
     (free / FREE_TO_RESERVE * 4 / 7).saturating_sub(32)
 }

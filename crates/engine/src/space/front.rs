@@ -119,7 +119,7 @@ impl Space {
             return Ok(false);
         }
         let cut = self.device.shrink(end.max(least) * self.page_size);
-        // Whole blocks or rows of a stripe stay, and all of it after an error.
+        // The device keeps whole blocks, or rows of a stripe, and keeps its size after an error.
         let pages = (self.device.size_bytes() / self.page_size).min(PAGES_MAX);
         self.capacity.store(pages, Ordering::Relaxed);
         cut.map(|()| end < least && pages < capacity)

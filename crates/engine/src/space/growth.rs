@@ -24,9 +24,9 @@ impl Space {
         let needed_bytes = (inner.taken + free) * self.page_size;
         let size_bytes = self.device.size_bytes();
         if needed_bytes > size_bytes {
-            // Pages that cannot leave memory try again all the time, which would cost much if the
-            // system was asked each time. A request for something new asks again: there may be room
-            // by now.
+            // Pages that cannot leave memory are tried again all the time, and asking the system
+            // each time would cost much. A request for new pages asks again, because there may be
+            // room by now.
             if matches!(purpose, Purpose::Eviction | Purpose::EvictionAgain)
                 && inner.refused_bytes.is_some_and(|refused| needed_bytes >= refused)
             {
@@ -72,7 +72,7 @@ impl Space {
             let mut inner = self.inner.lock();
             match grown {
                 Ok(()) => self.note_capacity(),
-                // An allocation that needs more asks again, and reports what became of it.
+                // An allocation that needs more asks again, and reports the error.
                 Err(_) => inner.refused_bytes = Some(wanted_bytes),
             }
         }

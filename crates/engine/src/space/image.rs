@@ -30,8 +30,8 @@ impl Space {
     pub(crate) fn begin_image(&self, begin: impl FnOnce()) {
         let mut inner = self.inner.lock();
         inner.image = Some(inner.linked.clone());
-        // Where backups may hold some longer none is counted: pages that leave memory have the
-        // less.
+        // If backups may hold pages for longer, none are counted; pages that leave memory then have
+        // fewer places.
         inner.gain = match inner.held.is_empty() {
             true => inner.taken - inner.used,
             false => 0,

@@ -164,7 +164,7 @@ impl Space {
         inner.linked = image.clone();
         inner.linked.change(0, RECORD_PAGES, true);
         inner.used = inner.linked.count();
-        // What it has beside the image are the record's pages.
+        // The record's pages are in use without being in the image.
         inner.taken = inner.used;
         inner.durable = image;
     }

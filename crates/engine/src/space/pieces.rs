@@ -72,7 +72,7 @@ impl Space {
             return None;
         }
         for _ in 0..lists {
-            // There is room for all of them.
+            // There are enough free pages for all of them.
             let page_id = inner.find(1, capacity)?;
             inner.take(page_id, 1);
             listed.lists.push(page_id);

@@ -64,8 +64,8 @@ impl Space {
         let all = inside.reserve(pages);
         let needed = self.needed_for(&inner, reserved, all - pages, self.frames());
         if inner.free(self.capacity()) < needed {
-            // The system's error about the file does not help a caller that can split its
-            // transaction.
+            // Ignore the system's error about the file: it does not help a caller that can split
+            // its transaction.
             let _ = self.grow(&mut inner, needed, Purpose::New);
         }
         let free = inner.free(self.capacity());
@@ -97,7 +97,8 @@ impl Space {
         let then = written_out_of(inner, made, frames);
         let to_change =
             reserve_of_eviction(then) + (others + changed + made).saturating_sub(freely);
-        // What is made stays: it leaves as much as if it was handed out now, to something new.
+        // New pages stay in use, so they must leave as many free pages as if they were allocated
+        // now.
         let to_make = match made {
             0 => 0,
             _ => left_by_new(then) + others.saturating_sub(freely) + made,

@@ -68,15 +68,15 @@ fn what_is_reserved_no_other_takes() {
     while space.allocate(1, Purpose::Eviction).is_ok() {}
     assert!(left() > 600 + 96, "{}", left());
     while space.allocate(1, Purpose::Eviction).is_ok() {}
-    // One was refused: what is reserved is there for those inside, and the checkpoint writer finds
-    // its own.
+    // One request was refused: the reserved places are for the changes inside, and the checkpoint
+    // writer has its own places.
     assert!(left() < 600 && left() >= 64 + 32, "{}", left());
     drop((first, second));
     assert_eq!(space.barrier().reserved(), 0);
 }
 
-/// A store that was closed when it was full has what new things left, or a little less since
-/// checkpoints take what they need.
+/// A store that was full when it was closed has the free pages that new pages left, or a little
+/// fewer, because checkpoints use what they need.
 #[test]
 fn a_full_device_has_the_segments_that_logs_never_go_without() {
     let space = fixed(1024);
@@ -86,7 +86,7 @@ fn a_full_device_has_the_segments_that_logs_never_go_without() {
         space.allocate_unlinked(8, Purpose::Log).unwrap_err();
         space.allocate_unlinked(8, Purpose::FirstLog).unwrap();
     }
-    // The checkpoint writer finds its places beside them.
+    // The checkpoint writer finds its places beside the reserved ones.
     assert!(space.counts().1 >= 64 + 32);
 }
 
@@ -100,7 +100,7 @@ fn a_page_whose_place_no_image_has_moves_on_a_full_device() {
     space.image_is_durable();
     let place = space.allocate_to_move(page).unwrap();
     space.moved(page, place, || false);
-    // All but one.
+    // Leave one page.
     while space.counts().1 > 1 {
         space.allocate(1, Purpose::Checkpoint).unwrap();
     }
@@ -129,8 +129,8 @@ fn what_leaves_memory_beside_a_checkpoint_leaves_room_for_the_next() {
         moved += 1;
     }
     durable();
-    // The next image needs a place for each page in memory, and what these left is held for this
-    // one.
+    // The next image needs a place for each page in memory. The old places of the moved pages are
+    // held for this image.
     assert!(space.counts().1 >= 64 + 32 && moved > 50, "{moved} {:?}", space.counts());
 }
 
@@ -144,7 +144,8 @@ fn nothing_is_kept_to_write_out_what_the_logs_have() {
         pages += 1;
     }
     assert!(pages > 300, "{pages}");
-    // Back in the common store, they can hold a page, which would need a place again.
+    // Back in the common pool, the pages can hold tree pages, each of which would need another
+    // place.
     space.free_log(log, 1024);
     assert!(space.allocate(1, Purpose::New).is_ok());
     assert_eq!(space.inner.lock().log, 0);
@@ -188,7 +189,7 @@ fn a_run_among_single_pages_does_not_make_the_device_much_larger() {
     assert!(space.capacity() <= 16384 + 2 * 256 + 16);
 }
 
-/// A request for many pages leaves as much free as requests for one page each.
+/// A request for many pages leaves as many free as single requests would.
 #[test]
 fn what_is_kept_is_left_by_who_takes_many() {
     let space = fixed(512);
@@ -200,8 +201,8 @@ fn what_is_kept_is_left_by_who_takes_many() {
     assert!(taken > 300, "{taken}");
 }
 
-/// A place has 40 bits for the page id. Pages beyond them are not used, because one place would be
-/// taken for another.
+/// A place has 40 bits for the page id. Pages with larger ids are not used, because their places
+/// would be taken for those of other pages.
 #[test]
 fn no_page_is_behind_the_last_that_can_be_named() {
     let size_bytes = (PAGES_MAX + 100) * 512;
@@ -212,14 +213,14 @@ fn no_page_is_behind_the_last_that_can_be_named() {
     assert_eq!(space.capacity(), PAGES_MAX);
 }
 
-/// A device was made larger by the allocation that found it full, which had the lock, and often a
-/// latch.
+/// A regression: the device was enlarged by the allocation that found it full, which had the lock,
+/// and often a latch.
 #[test]
 fn a_device_grows_before_it_is_full() {
     let space = space(4096);
     let mut grown = 0;
     for _ in 0..200 {
-        // As many as all workers together may take in a turn.
+        // As many pages as all workers together may take in a turn.
         for _ in 0..100 {
             let before = space.capacity();
             space.allocate(1, Purpose::New).unwrap();
@@ -244,18 +245,18 @@ fn a_device_that_cannot_grow_is_asked_ahead_once() {
     assert_eq!(pages.filter(|was_low| *was_low).count(), 1);
 }
 
-/// The image began as a copy of everything, and all bits were counted when it became durable, with
-/// the allocator's lock held.
+/// A regression: the image began as a copy of all bitmaps, and all bits were counted when it became
+/// durable, with the allocator's lock held.
 #[test]
 fn an_image_costs_what_changed_since_the_last() {
     const PART_PAGES: u64 = 64 * qpair_format::bitmap::PART_WORDS as u64;
-    // Nothing is written: a byte will do for a page.
+    // The pages are never written, so one byte each is enough.
     let device = RamDevice::new(qpair_block::RamOptions {
         size_bytes: 40 * PART_PAGES,
         ..qpair_block::RamOptions::default()
     });
     let space = Space::new(Arc::new(device.unwrap()), 1, 64);
-    // Some of each part.
+    // Allocate some pages in each part.
     for part in 0..30 {
         space.inner.lock().take(part * PART_PAGES + 10, 100);
     }
@@ -298,7 +299,7 @@ fn an_image_costs_what_changed_since_the_last() {
     check();
 }
 
-/// A close waits for the tasks that have reserved pages, and costs nothing until the last of them
+/// A close waits for the tasks that have reserved pages, and is polled only when the last of them
 /// is done.
 #[test]
 fn who_waits_for_the_last_to_leave_is_woken_by_that_one() {
@@ -336,7 +337,7 @@ fn pages_that_move_on_a_full_device_leave_rows_alone() {
         }
         space.image_is_durable();
     };
-    // Scattered, until there is nothing else: then the log's row comes free.
+    // Allocate scattered pages until no others are left. Then the log's row becomes free.
     (0..200).for_each(|_| checkpoint(&mut pages, 40));
     space.free_log(row, 16);
     (0..200).for_each(|_| checkpoint(&mut pages, 40));

@@ -5,7 +5,7 @@
 //! - The caller's thread copies, over channels of its own. Failures of the target do not affect the
 //!   store.
 //! - The target's superblocks are zeroes from before the first page is written until the last page
-//!   is durable. So an incomplete copy is no store.
+//!   is durable. So an incomplete copy is not a store.
 //! - The target's contents are kept until the target is known to be large enough.
 //!
 //! [`Space::hold`]: crate::space::Space::hold

@@ -7,7 +7,7 @@ use crate::sync::LocalFuture;
 use crate::task::Upkeep;
 use crate::tx::{self, Tx};
 
-/// The number of rows whose older values one turn drops, at most.
+/// The maximum number of rows whose older values one turn drops.
 const COLLECT_ROWS: usize = 64;
 
 pub(super) struct Chores {

@@ -1,5 +1,5 @@
-//! Sorted loads from a thread that is no worker, which gathers the records and passes them to a
-//! task part by part.
+//! Sorted loads from a thread that is not a worker. The thread gathers the records and passes them
+//! to a task part by part.
 //!
 //! The caller's iterator may wait for a pipe, or read this store: neither may be done on a worker.
 //! While the task builds pages of one part, the thread gathers the next one.

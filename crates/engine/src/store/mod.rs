@@ -250,7 +250,7 @@ impl Store {
     #[must_use]
     pub fn device_info(&self) -> qpair_block::DeviceInfo {
         match &self.inner.incarnation.members[..] {
-            // A stripe over one member is that member, moved by its superblock.
+            // A stripe with one member is that member, shifted by its superblock.
             [one] => one.info().clone(),
             _ => self.inner.shared.device.info().clone(),
         }
@@ -266,7 +266,7 @@ impl StoreInner {
         self.shared.pool.active() as usize / ROOTS_PART
     }
 
-    /// Runs a task to its end, from a thread that is no worker.
+    /// Runs a task to its end, from a thread that is not a worker.
     pub(crate) fn block_on<F, T>(&self, make: impl FnOnce() -> F + Send + 'static) -> Result<T>
     where
         F: Future<Output = Result<T>> + 'static,

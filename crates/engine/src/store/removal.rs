@@ -7,7 +7,7 @@ use qpair_format::{ErrorKind, Result};
 use super::{Table, TaskStore};
 use crate::tx::TransactionOptions;
 
-/// The number of records that one transaction of a removal removes, at most.
+/// The maximum number of records that one transaction of a removal removes.
 const PART_MAX: u64 = 1000;
 
 /// A removal of a range's records in transactions of bounded size.
@@ -16,7 +16,7 @@ pub(crate) struct RangeRemoval {
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     deleted: u64,
-    /// The number of records that the next transaction removes, at most.
+    /// The maximum number of records that the next transaction removes.
     most: u64,
 }
 

@@ -18,7 +18,7 @@ use crate::tx::{
     TxState, bounds, nothing_to_do,
 };
 
-/// A transaction of a thread that is no worker; its calls block. Otherwise like
+/// A transaction of a thread that is not a worker. Its calls block; otherwise it is like
 /// [`TaskTransaction`](crate::TaskTransaction).
 ///
 /// ```

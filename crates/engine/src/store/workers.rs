@@ -22,7 +22,7 @@ pub(super) fn start_workers(
     let worker_options = WorkerOptions {
         depth,
         reads: match &options.runtime {
-            // Throughput cannot be repeated from a seed.
+            // Throughput differs between runs with the same seed.
             Runtime::Stepped { .. } if options.reads == 0 => depth,
             _ => options.reads,
         },

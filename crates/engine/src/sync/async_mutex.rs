@@ -39,15 +39,15 @@ impl AsyncMutex {
                 return Poll::Ready(guard);
             }
             self.waiters.wait(&mut turn.ticket, 0, context.waker());
-            // It may have been given back in between.
+            // The lock may have been released in between.
             self.try_enter().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 
     fn try_enter(self: &Arc<Self>) -> Option<AsyncMutexGuard> {
-        // SeqCst, with the store in the guard's drop: a task that is not let in is seen there, if
-        // it entered itself before.
+        // SeqCst, with the store in the guard's drop: if this task does not get the lock, the
+        // guard's drop sees its entry, provided that the entry was made before.
         (!self.held.swap(true, Ordering::SeqCst)).then(|| AsyncMutexGuard(self.clone()))
     }
 
@@ -71,7 +71,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// Each that comes to its turn woke all the others: 10,000 of them made fifty million polls.
+    /// A regression: each waiter whose turn came woke all others, so 10,000 waiters made fifty
+    /// million polls.
     #[test]
     fn ten_thousand_that_wait_are_woken_once_each() {
         const TASKS: usize = 10_000;
@@ -87,7 +88,7 @@ mod tests {
             });
         }
         assert_eq!(alone.waiters.len(), TASKS);
-        // Every other one goes away, most of them before they are woken, one just after.
+        // Every other waiter is dropped: most before they are woken, one just after.
         let mut left = waiting.into_iter().enumerate().filter(|(at, _)| at % 2 == 0 || *at == 1);
         let gone_when_woken = 3;
         for turn in 0.. {

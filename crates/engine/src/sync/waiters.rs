@@ -38,7 +38,7 @@ impl Waiters {
         }
         let mut entries = self.0.lock();
         let next = entries.next;
-        // One that was woken in vain is where it was before.
+        // A future that was woken in vain keeps its place.
         let (_, place) = ticket.of.get_or_insert_with(|| (self.clone(), (at, next)));
         entries.next += 1;
         let entry = entries.wakers.entry(*place).or_insert_with(|| waker.clone());
@@ -133,7 +133,8 @@ mod tests {
     use super::*;
     use crate::sync::Wakes;
 
-    /// Each step of many commits woke those whose turn it was, and looked at all others for it.
+    /// A regression: each step of many commits woke those whose turn it was, and looked at all
+    /// others.
     #[test]
     fn waking_some_of_ten_thousand_looks_at_no_other() {
         let looks = |tasks: u64| {

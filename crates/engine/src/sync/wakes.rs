@@ -8,7 +8,7 @@ use std::task::{Wake, Waker};
 pub(crate) struct Wakes(AtomicU32);
 
 impl Wakes {
-    /// None yet, and the waker that is counted.
+    /// Returns a counter without wakes, and the waker that it counts.
     pub(crate) fn counted() -> (Arc<Self>, Waker) {
         let wakes = Arc::new(Self::default());
         (wakes.clone(), wakes.into())

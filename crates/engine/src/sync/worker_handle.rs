@@ -1,4 +1,4 @@
-//! The door to a worker for other threads: wake a task, start a task.
+//! The handle through which other threads reach a worker: to wake a task, or to start one.
 
 use qpair_memory::locks::Mutex;
 use std::future::Future;
@@ -15,7 +15,7 @@ pub(crate) struct TaskRef {
     pub(crate) generation: u32,
 }
 
-/// A task's future; it never leaves its worker.
+/// A task's future, which stays on its worker.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 pub(crate) type SpawnFn = Box<dyn FnOnce() -> LocalFuture + Send>;
@@ -25,7 +25,7 @@ pub(crate) struct Inbox {
     pub(crate) woken: Vec<TaskRef>,
     pub(crate) spawned: Vec<SpawnFn>,
     pub(crate) stop: bool,
-    /// The worker is gone: nothing more is taken.
+    /// Whether the worker is gone, and accepts no more messages.
     pub(crate) closed: bool,
 }
 

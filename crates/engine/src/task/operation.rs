@@ -300,7 +300,7 @@ pub(crate) async fn run_all<O: Operation<Output = ()>>(
                 let (operation, ticket) = &mut open[at];
                 match guarded(shared, || turn(worker, operation, ticket, context.waker(), true)) {
                     Poll::Ready(ended) => {
-                        // Nothing is under way, and the others would wait as long in turn.
+                        // Nothing is under way, so the other operations would wait in vain, too.
                         let hopeless =
                             matches!(&ended, Err(error) if error.kind() == ErrorKind::NoMemory);
                         drop(open.swap_remove(at));

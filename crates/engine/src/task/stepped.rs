@@ -54,8 +54,8 @@ struct Member {
     worker: Rc<Worker>,
     pace: Pace,
     done: bool,
-    /// The worker had nothing to do when it was stepped last, and no other worker has done anything
-    /// since.
+    /// Whether the worker had nothing to do when it was stepped last, and no other worker has done
+    /// anything since.
     idle: bool,
 }
 
@@ -98,7 +98,7 @@ impl AsCurrent {
 impl Drop for AsCurrent {
     fn drop(&mut self) {
         let before = self.0.take();
-        // What it replaces is dropped after the borrow.
+        // The previous worker is dropped after the borrow.
         let _worker =
             STEPPING.with(|stepping| std::mem::replace(&mut *stepping.borrow_mut(), before));
     }
@@ -158,7 +158,7 @@ pub(super) fn step_any() -> Step {
     if stepping().is_some() {
         return Step::Stuck;
     }
-    // Stores that this thread has beside each other go on in turn.
+    // The stores of this thread take turns.
     let worker_sets = WORKER_SETS.with(|worker_sets| worker_sets.borrow().clone());
     let mut outcome = Step::Stuck;
     for worker_set in worker_sets {
@@ -243,7 +243,7 @@ impl WorkerSet {
             let (members, mut rng) = (self.members.borrow(), self.rng.borrow_mut());
             let could: Vec<usize> =
                 (0..members.len()).filter(|index| members[*index].could_run()).collect();
-            // All others are idle: they are asked again once something happened.
+            // All other workers are idle: they are asked again once something has happened.
             let Some(chosen) = rng.choice(could) else {
                 drop((members, rng));
                 return self.all_idle();
@@ -252,7 +252,7 @@ impl WorkerSet {
         };
         let mut members = self.members.borrow_mut();
         let worker = members[chosen].worker.clone();
-        // Nothing that runs in a step reaches the worker set: stepping does not begin inside of it.
+        // Code that runs in a step never reaches the worker set, because stepping is not reentrant.
         let turn = {
             let _current = AsCurrent::new(&worker);
             worker.step(&mut members[chosen].pace, look)
@@ -260,7 +260,7 @@ impl WorkerSet {
         self.clock.pass(turn_ns);
         match turn {
             Turn::Busy => {
-                // It may have sent messages, or freed frames.
+                // The worker may have sent messages or freed frames.
                 members.iter_mut().for_each(|member| member.idle = false);
                 self.starved_rounds.set(0);
             }

@@ -202,7 +202,7 @@ mod tests {
         (tasks, refs)
     }
 
-    /// Takes the next, and makes it ready again.
+    /// Takes the next task, and makes it ready again.
     fn turn(tasks: &mut Tasks) -> u32 {
         let (task, body) = tasks.next().unwrap();
         tasks.put_back(task, body);
@@ -216,7 +216,8 @@ mod tests {
         (0..5).for_each(|slot| assert_eq!(turn(&mut tasks), slot));
         tasks.set_urgent(refs[4], true);
         (0..5).for_each(|slot| assert_eq!(turn(&mut tasks), slot));
-        // Urgent since it was made ready: three times for each turn of another.
+        // Tasks that were urgent when they became ready get three turns for each turn of another
+        // task.
         let order: Vec<u32> = (0..8).map(|_| turn(&mut tasks)).collect();
         assert_eq!(order, [4, 4, 4, 0, 4, 4, 4, 1]);
         tasks.set_urgent(refs[4], false);

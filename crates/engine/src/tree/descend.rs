@@ -43,7 +43,7 @@ fn read<'a>(context: Context<'a>, frame: FrameIndex) -> Result<OptimisticFrame<'
     })?;
     match pool.frames.state(frame) {
         state::COOLING => pool.touch(frame),
-        // It leaves in a moment; then it can be loaded again.
+        // The broken page will leave in a moment, and can be loaded again then.
         state::BROKEN => return Err(Need::Retry),
         _ => {}
     }
@@ -127,8 +127,8 @@ impl Descent {
             }
             let below = match read(context, child) {
                 Ok(below) => below,
-                // The reference may have been stale: only if the page above still stands is the
-                // wait for this child.
+                // The reference may have been stale. Wait for this child only if the page above is
+                // unchanged.
                 Err(_) if !page.validate() => {
                     self.restart();
                     return Err(Need::Retry);

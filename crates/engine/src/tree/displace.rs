@@ -41,7 +41,8 @@ fn displace(context: Context<'_>, page: &ExclusiveFrame<'_>, front: u64, displac
     displaced.set(displaced.get() + 1);
     let epoch = context.shared.checkpointing.epochs.epoch();
     if !pool.is_unsaved(frame, Node::new(page.bytes()), epoch) {
-        // In this order, as with a change: a clean leaf cannot pass for one that is not saved.
+        // The order matters, as with a change: a clean leaf must not pass for one that is not
+        // saved.
         pool.frames.set_epoch(frame, epoch.number);
         pool.frames.set_dirty(frame, true);
     }

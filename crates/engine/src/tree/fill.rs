@@ -177,7 +177,7 @@ fn has_room(node: Node<'_>, records: &[FillRecord<'_>]) -> bool {
     if all_fit || node.count() == 0 {
         return all_fit;
     }
-    // Those that are there already take the room of what they replace.
+    // Existing records take the room of those that they replace.
     let mut taken = 0usize;
     records.iter().all(|record| {
         let (position, found) = node.lower_bound(record.key);
@@ -261,8 +261,7 @@ fn plan(
     }
     leaves[0].restart(&lower);
     let (mut used, mut old, mut new) = (1, 0, 0);
-    // No new ones any more: this is the last leaf there can be, and what is left of the old ones
-    // must go into it.
+    // This is the last possible leaf, so all remaining old records must go into it.
     let mut last = leaves_max == 1;
     let mut timestamp = node.timestamp();
     loop {
@@ -352,7 +351,7 @@ fn make(
     };
     let mut made = vec![page.index()];
     for (index, leaf) in leaves.iter().enumerate().skip(1) {
-        // As many were taken as the plan has.
+        // As many frames and pages were taken as the plan needs.
         let (Some(frame), Some(page_id)) = (frames.free.pop(), pages.next()) else { return };
         let mut right = fresh(context, frame, page_id, (parent.index(), position + index));
         let mut node = NodeMut::new(right.bytes_mut());
@@ -368,8 +367,8 @@ fn make(
     leaves[0].fill(0, &mut node);
     node.set_timestamp(plan.timestamp);
     table.set_dirty(page.index(), true);
-    // The reference that led to the whole leaf leads to the last of them; the others come before
-    // it.
+    // The reference to the old leaf now leads to the last new one. References to the others come
+    // before it.
     let mut above = NodeMut::new(parent.bytes_mut());
     let prefix_len = above.read().prefix_len();
     let reference = |frame: FrameIndex| Swip::Hot(frame).encode();

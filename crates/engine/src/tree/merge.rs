@@ -155,7 +155,7 @@ fn fit_into_one(left: Node<'_>, right: Node<'_>, separator: &[u8]) -> bool {
     let leaf = left.is_leaf();
     let mut bytes = slots_offset(leaf) + lower.len() + upper.map_or(0, |upper| upper.len());
     for node in [left, right] {
-        // Each page had a prefix of its own, at least as long.
+        // Each page had its own prefix, which was at least as long.
         let more = node.prefix_len().saturating_sub(prefix);
         for position in 0..node.count() {
             let value_len = if leaf { node.value(position).len } else { 0 };

@@ -20,7 +20,7 @@ pub(crate) fn prefetch<'k>(
     let context = Context { interleave: true, ..context };
     let mut cursor_hints = [None; SIDE_BY_SIDE];
     let mut descents = [Descent::default(); SIDE_BY_SIDE];
-    // A bit for each that has not come to its end.
+    // A bit for each lookup that has not ended.
     let mut open = (1u32 << keys.len().min(SIDE_BY_SIDE)) - 1;
     while open != 0 {
         for (i, (tree, key)) in keys.clone().take(SIDE_BY_SIDE).enumerate() {

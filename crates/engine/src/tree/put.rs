@@ -74,15 +74,15 @@ impl<U: UndoSink> Operation for Put<'_, U> {
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         let frame = page.index();
         if self.near.is_some() {
-            // The next change will look at the fences, which are far from all else.
+            // The next change will look at the fences, which lie far from the other data.
             page.bytes().prefetch(page.bytes().len() - 32);
         }
-        // The place is used up: whatever comes next starts from the root.
+        // The saved position is used up: the next try starts from the root.
         self.descent.restart();
         let seen = page;
         let mut page = latch(seen)?;
         context.begin_change(&page)?;
-        // Latched at the version that was seen: what was found there is right.
+        // The page is latched at the version that was seen, so the position found there is right.
         let (position, found) = CursorHint::find_in(self.cursor_hint, seen, self.key);
         let node = Node::new(page.bytes());
         context.want_list(node, found.then(|| node.value(position)))?;
@@ -223,15 +223,15 @@ impl<'a> Prepare<'a> {
         }
         let lack = |needed_bytes| Lack { needed_bytes, beside: beside.is_some() };
         let Some(beside) = beside else { return Err(lack(needed_bytes)) };
-        // An empty leaf has a quarter of the page at least: more than that, and what this record
-        // needs, no split needs to reserve.
+        // An empty leaf has at least a quarter of the page. A split never needs to reserve more
+        // than that plus this record.
         let quarter = needed_bytes.max(node.bytes.len() / 4);
         if node.free_bytes() < quarter {
             return Err(lack(quarter));
         }
         let behind: usize = (0..found.0).map(|position| node.entry_bytes_at(position)).sum();
-        // A separator is no longer than the key before it, and a byte: it is a fence of this part,
-        // and of the one before; where that has no room for it, its last record moves over.
+        // A separator is at most one byte longer than the key before it. It is a fence of this part
+        // and of the part before; if that part has no room for it, its last record moves over.
         let fence_bytes = self.key.len() + 1;
         let moved = if left < fence_bytes as isize { beside.last_bytes } else { 0 };
         Ok(Prepared {
@@ -246,15 +246,15 @@ impl Operation for Prepare<'_> {
     type Output = Result<Prepared, Lack>;
 
     fn step(&mut self, context: Context<'_>) -> Result<Self::Output, Need> {
-        // A leaf that was split is looked for from the root, as the split does: in a damaged tree
-        // both come to the same leaf so, and not to two, one of which never gets room.
+        // A leaf that was split is looked up from the root, as the split does. In a damaged tree
+        // both then reach the same leaf, and not two leaves, one of which never gets room.
         if let Some(beside) = self.beside.filter(|beside| !beside.was_split) {
             self.descent.begin_near(context, beside.leaf, self.key);
         }
         let page = self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key))?;
         if context.is_unsaved(page.index()) {
-            // Saving it takes space, which is not available for certain: the change itself must not
-            // ask for it.
+            // Saving the page takes space that may not be available, so it must happen before the
+            // change itself.
             self.descent.restart();
             let latched = latch(page)?;
             context.begin_change(&latched)?;
@@ -269,7 +269,7 @@ impl Operation for Prepare<'_> {
             self.descent.restart();
             return Err(Need::Retry);
         }
-        // Before the commit has its timestamp.
+        // Wait before the commit takes its timestamp.
         wanted.map(|()| room)
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn limit(&mut self, records: usize) {
-        // Such a bound says nothing about the distance.
+        // This bound says nothing about the distance.
         self.left = (records < usize::MAX).then_some(records);
     }
 
@@ -63,8 +63,8 @@ impl Pace {
                 }
                 self.window = needed.min(AHEAD_MAX);
             }
-            // A scan of many leaves is one of many more, most often; the further it has come, the
-            // further it looks ahead.
+            // A scan of many leaves usually continues: the further it has come, the further it
+            // looks ahead.
             None => {
                 if self.leaves < LEAVES_BEFORE_AHEAD || self.ahead > self.window / 2 {
                     return None;
@@ -136,7 +136,8 @@ impl Operation for ReadAhead<'_> {
             let Some(position) = position else { break };
             let swip = Swip::decode(node.child(position));
             if !page.validate() {
-                // It is only advice: whatever changed the page, the scan will find its way.
+                // Read-ahead is only an optimization: whatever changed the page, the scan will find
+                // its way.
                 break;
             }
             asked = ahead + 1;

@@ -47,7 +47,7 @@ pub(crate) async fn make_room_at(
     while let Some(&(level, needed_bytes)) = todo.last() {
         let page = ReservedPage::new(shared, purpose)?;
         let split = Split::new(tree, key, level, needed_bytes, &page.id).sorted(sorted);
-        // A commit has its rows locked.
+        // The commit has its rows locked, so others may wait for it.
         match run_at_once(shared, split).await? {
             SplitOutcome::Done => {
                 todo.pop();

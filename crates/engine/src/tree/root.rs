@@ -11,7 +11,8 @@ impl Tree {
     pub(super) fn read_root<'a>(&self, context: Context<'a>) -> Result<OptimisticFrame<'a>, Need> {
         let frames = &context.shared.pool.frames;
         let page = frames.optimistic(self.root);
-        // After the version was read: a frame that was given away since has another.
+        // Check this after the version was read: a frame that was given away since has another
+        // version.
         if !self.is_there(&context.shared.pool) {
             return Err(Need::Table);
         }

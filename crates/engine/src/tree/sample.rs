@@ -64,8 +64,8 @@ impl Sample {
             }
             self.bytes.clear();
             leaf.bytes.append_to(value.offset, value.len, &mut self.bytes);
-            // One that makes no sense counts as nothing: the leaf is being changed, or `check`
-            // tells.
+            // An invalid descriptor counts as nothing: either the leaf is being changed, or `check`
+            // reports the damage.
             let descriptor = Descriptor::decode(&self.bytes, page_size);
             total += descriptor.map_or(0, |descriptor| descriptor.len as usize);
         }
@@ -86,8 +86,8 @@ impl Operation for Sample {
             _ => SAMPLES_MAX,
         });
         let number = self.number as f64 + 0.5;
-        // Not from left to right: a tree that shrinks meanwhile would have its left as it was, and
-        // its right as it is.
+        // The samples are not taken from left to right: if the tree shrank meanwhile, its left part
+        // would count with its old size and its right part with the new one.
         let turn =
             if samples == SAMPLES_MAX { self.number * 25 % SAMPLES_MAX } else { self.number };
         let mut at = (turn as f64 + 0.5) / samples as f64;

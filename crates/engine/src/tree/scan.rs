@@ -145,7 +145,7 @@ impl<'a> Scan<'a> {
         more
     }
 
-    /// Copies records upwards; whether the end of the range was met.
+    /// Copies records in ascending order.
     fn forward(&mut self, node: Node<'_>) {
         let start = match self.from {
             Bound::Included(key) => node.lower_bound(key).0,
@@ -179,8 +179,8 @@ impl<'a> Scan<'a> {
         let Some(next @ (Included(next_key) | Excluded(next_key))) = &self.batch.next else {
             return true;
         };
-        // Once the key that a range begins with was looked at, it is a bound to go on from, of the
-        // other kind.
+        // Once the inclusive start of a range was looked at, the scan continues from the same key
+        // as an exclusive bound.
         let looked_at = matches!((self.from, next), (Included(_), Excluded(_)));
         match self.direction {
             Direction::Forward => next_key > from_key || looked_at && next_key == from_key,

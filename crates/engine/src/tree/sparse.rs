@@ -59,7 +59,7 @@ async fn merge(shared: &Arc<Shared>, tree: Tree, key: &[u8]) -> Result<()> {
         let mut inside = shared.checkpointing.barrier.enter().await?;
         // No task merges leaves of a tree that is being emptied.
         shared.check_table(tree)?;
-        // Two pages that become one, and those above, which may come back for others.
+        // The two merged pages, and the pages above, which may be merged with their neighbours.
         let changed = 2 + 2 * tree.levels(&shared.pool);
         shared.space.reserve_places(&mut inside, Reservation { changed, made: 0 })?;
         match run_at_once(shared, Merge::new(tree, key, level)).await? {
@@ -105,8 +105,8 @@ mod tests {
         Store::open(members, &options).unwrap()
     }
 
-    /// Deletes were acknowledged after all merges, and these were made inside the barrier in one
-    /// go.
+    /// A regression: deletes were acknowledged only after all merges, which were made inside the
+    /// barrier in one go.
     #[test]
     fn deletes_are_acknowledged_before_their_merges_and_the_barrier_is_left_between_them() {
         for seed in 0..5 {
@@ -132,7 +132,7 @@ mod tests {
             });
             assert!(deleted.join().unwrap(), "seed {seed}: merged before it was acknowledged");
             let (shared, mut left_open) = (store.inner.shared.clone(), 0);
-            // It is closed while they are under way, and ends them.
+            // The store is closed while merges are under way, and ends them.
             for _ in 0..leaves / 2 {
                 let _ = store.step();
                 left_open += u64::from(

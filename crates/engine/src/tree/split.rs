@@ -14,7 +14,7 @@ use crate::task::{Context, Descent, Need, Operation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitOutcome {
-    /// There is room now, or the page is another one; try again.
+    /// The page has room now, or has changed; try again.
     Done,
     /// The parent has no room for another reference and must be split first. The reference needs
     /// this many bytes.
@@ -80,7 +80,8 @@ impl<'a> Split<'a> {
         old.lower_fence(&mut lower);
         old.upper_fence(&mut upper);
         let upper = old.has_upper_fence().then_some(upper.as_slice());
-        // In an inner page the entry at the cut moves up, its child becomes the left page's last.
+        // In an inner page the entry at the cut moves up, and its child becomes the left page's
+        // last child.
         let right_from = if level == 0 { cut.position } else { cut.position + 1 };
         let mut right = fresh(context, frame, page_id, (parent.index(), position + 1));
         let mut node = NodeMut::new(right.bytes_mut());
@@ -131,7 +132,7 @@ impl Operation for Split<'_> {
             return Ok(SplitOutcome::Done);
         };
         let frame = worker.take_frame().ok_or(Need::Frame)?;
-        // From here on the frame is used, or given back.
+        // From here on the frame is either used or given back.
         let outcome = (|| {
             let Some((parent, position)) = place.parent else {
                 let root = latch(place.page)?;
@@ -152,8 +153,8 @@ impl Operation for Split<'_> {
                 return Ok(SplitOutcome::Done);
             }
             if !node.covers(self.key) {
-                // Both pages are latched as they were read: only a damaged tree leads here, and
-                // splits would go on for ever.
+                // Both pages are latched at the versions that were read, so this happens only in a
+                // damaged tree, where splits would continue for ever.
                 return Err(Need::Sound);
             }
             let cut = choose_cut(node, self.key, self.sorted);
@@ -166,8 +167,8 @@ impl Operation for Split<'_> {
             self.cut(context, parent, position, page, frame, &cut);
             Ok(SplitOutcome::Done)
         })();
-        // The page id is taken when the frame is. The frame itself may be out of our hands by now:
-        // written, evicted, and on another worker's list.
+        // The page id and the frame are taken together. The frame itself may belong to others by
+        // now: written, evicted, and on another worker's list.
         if self.page_id.get().is_some() {
             worker.give_frame(frame);
         }
@@ -277,7 +278,7 @@ fn choose_cut(node: Node<'_>, key: &[u8], sorted: bool) -> Cut {
     let (insert_at, _) = node.lower_bound(key);
     let appending = insert_at == count && count > 0 && continues(node, &at(count - 1), key);
     if node.level() > 0 {
-        // Keys that only grow leave full pages behind.
+        // Keys that only grow leave full pages behind them.
         let position = if appending { count - 1 } else { count / 2 };
         return Cut { position, separator: at(position) };
     }
@@ -289,7 +290,7 @@ fn choose_cut(node: Node<'_>, key: &[u8], sorted: bool) -> Cut {
         if node.free_bytes() + gone >= separator.len() {
             return Cut { position: insert_at, separator };
         }
-        // All but one, then; that takes more than its key.
+        // Move all records but one; that frees more than the key needs.
         if insert_at > 1 {
             let separator = between(&at(insert_at - 2), &at(insert_at - 1));
             return Cut { position: insert_at - 1, separator };
@@ -303,7 +304,7 @@ fn choose_cut(node: Node<'_>, key: &[u8], sorted: bool) -> Cut {
             Cut { position: 0, separator: between(key, &only) }
         };
     }
-    // The half of the bytes, and around it the shortest separator.
+    // Cut near half of the bytes, at the shortest separator.
     let total: usize = (0..count).map(|position| node.entry_bytes_at(position)).sum();
     let mut left = 0;
     let middle = (0..count)

@@ -1,4 +1,4 @@
-//! Backups of stores that are being written to, and of those that are not.
+//! Backups of stores that are written to, and of stores at rest.
 
 use crate::common;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ fn number(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().unwrap())
 }
 
-/// Sum and count of all accounts, and the newest entry of the journal.
+/// Returns the sum and the number of all accounts, and the newest entry of the journal.
 fn audit(store: &Store) -> (u64, usize, u64) {
     let accounts = store.existing_table("accounts").unwrap().unwrap();
     let values: Vec<u64> =
@@ -35,8 +35,8 @@ fn audit(store: &Store) -> (u64, usize, u64) {
     (values.iter().sum(), values.len(), entries)
 }
 
-/// Money moves while backups are made: in each of them none is lost or made, and all that was moved
-/// before is there.
+/// Money moves between accounts while backups are made. Each backup must have the right sum, and
+/// all transfers that were made before it.
 #[test]
 fn a_backup_is_of_one_moment() {
     let device = ram();
@@ -84,7 +84,7 @@ fn a_backup_is_of_one_moment() {
         let members: Vec<Arc<dyn BlockDevice>> = (0..count).map(|_| ram()).collect();
         let before = moved.load(Ordering::SeqCst);
         let report = store.backup(members.clone(), None, &go_on).unwrap();
-        // Of each writer one commit may have been made and not counted yet.
+        // Each writer may have made one commit that is not counted yet.
         let after = moved.load(Ordering::SeqCst) + 3;
         backups.push((members, before, after, report));
     }
@@ -100,7 +100,7 @@ fn a_backup_is_of_one_moment() {
         assert_eq!((sum, count), (u64::from(ACCOUNTS) * EACH, ACCOUNTS as usize));
         assert!(entries >= before && entries <= after, "{before} <= {entries} <= {after}");
         assert_eq!(copy.report().id, report.id);
-        // A store like any other: it takes changes, and another backup.
+        // The copy is an ordinary store: it takes changes, and can be backed up.
         let table = copy.table("accounts").unwrap();
         assert!(table.put(&0u32.to_be_bytes(), &EACH.to_le_bytes()).unwrap());
         drop(table);
@@ -156,7 +156,7 @@ fn one_that_is_broken_off_leaves_no_store() {
     assert_eq!(broken_off.kind(), ErrorKind::Interrupted);
     let opened = Store::open(vec![target], &existing(PAGE, 256)).unwrap_err();
     assert_eq!(opened.kind(), ErrorKind::NotAStore);
-    // The pages that were held are free again once the next checkpoint is there.
+    // The held pages are free again after the next checkpoint.
     store.table("t").unwrap().put(b"k", b"v").unwrap();
     store.checkpoint().unwrap();
     let retained = store.report().retained_pages;
@@ -182,7 +182,8 @@ fn a_full_target_is_an_error_and_the_store_goes_on() {
     assert_sound(&[device], PAGE);
 }
 
-/// The old backup was erased before it was known that the new one fits: the device had neither.
+/// A regression: the old backup was erased before it was known that the new one fits, so the device
+/// had neither.
 #[test]
 fn a_backup_that_does_not_fit_leaves_the_old_one() {
     let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };
@@ -211,7 +212,7 @@ fn damage_is_named_and_not_copied() {
     for page in (2..(device.size_bytes() - SUPERBLOCK_BYTES) / PAGE as u64).rev() {
         let offset = SUPERBLOCK_BYTES + page * PAGE as u64;
         let bytes = read_bytes(device.as_ref(), offset, PAGE);
-        // Most leaves are older copies, which no backup looks at.
+        // Most leaves are older copies, which a backup ignores.
         if bytes[4] != 2 || damaged {
             continue;
         }
@@ -226,7 +227,7 @@ fn damage_is_named_and_not_copied() {
             let opened = Store::open(vec![target], &existing(PAGE, 256)).unwrap_err();
             assert_eq!(opened.kind(), ErrorKind::NotAStore);
             drop(store);
-            // The copy is checked by a store that runs as this one does.
+            // The copy is checked by a store with the same kind of runtime.
             let runtime = Runtime::Stepped { seed: 1, clock: SimClock::new() };
             let stepped = StoreOptions { runtime, ..reading(PAGE, 256) };
             let store = Store::open(vec![device.clone()], &stepped).unwrap();
@@ -239,8 +240,7 @@ fn damage_is_named_and_not_copied() {
     assert!(damaged);
 }
 
-/// A backup that met a close was made of the checkpoint before, without what had been committed
-/// since.
+/// A regression: a backup during a close copied the previous checkpoint, without later commits.
 #[test]
 fn a_backup_beside_a_close() {
     for turn in 0..200 {

@@ -1,4 +1,4 @@
-//! The check of whole stores: what it counts, and that it holds still.
+//! The check of whole stores: its counts, and that it has no effect on the store.
 
 use std::cell::Cell;
 
@@ -33,8 +33,8 @@ fn counts_what_is_there() {
             report.tables.iter().map(|t| t.leaf_pages + t.inner_pages + t.overflow_pages).sum();
         assert_eq!(report.pages_checked, pages);
         assert!(report.free_pages >= 6, "{}", report.free_pages);
-        // The rest is the checkpoint's own: two records, what describes its image, and room for the
-        // next description.
+        // The remaining pages are the checkpoint's own: two records, the image's description, and
+        // room for the next description.
         let checkpoint = checkpoint_of(device.as_ref(), page_size);
         assert!(checkpoint.own.len() > checkpoint.description.count());
         let own = 2 + checkpoint.own.len() as u64;
@@ -64,7 +64,7 @@ fn progress_grows_to_the_total() {
         .unwrap();
     assert_eq!(last.get(), (report.pages_checked, report.pages_checked));
     assert!(calls.get() > 2);
-    // The pool is as it was, and the store works on.
+    // The pool is unchanged, and the store continues to work.
     store.table("t").unwrap().put(b"more", b"value").unwrap();
     assert_eq!(store.check(&|_, _| ()).unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -15,8 +15,8 @@ use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 512;
 
-/// Every caller that closes a store finds it closed afterwards. Once the second caller was told so
-/// while the first still had everything to write.
+/// Every caller that closes a store finds it closed afterwards. A regression: the second caller
+/// returned while the first one still had everything to write.
 #[test]
 fn all_who_close_a_store_find_it_closed() {
     for _ in 0..10 {
@@ -34,7 +34,7 @@ fn all_who_close_a_store_find_it_closed() {
                 let (store, device) = (store.clone(), device.clone());
                 std::thread::spawn(move || {
                     store.close().unwrap();
-                    // It is marked clean, and all of it is on the device.
+                    // The store is marked clean, and everything is on the device.
                     let copy = common::copy_of(device.as_ref(), device.size_bytes());
                     let reading = common::reading(PAGE, 256);
                     let store = Store::open(vec![copy], &reading).unwrap();
@@ -48,8 +48,8 @@ fn all_who_close_a_store_find_it_closed() {
     }
 }
 
-/// A dropped table that was not emptied when its store ended is emptied from the first change of
-/// the next incarnation on. A close without a change once waited for that.
+/// A dropped table that was not emptied before its store ended is emptied from the first change of
+/// the next incarnation on. A regression: a close without a change waited for that.
 #[test]
 fn a_drop_that_did_not_go_on() {
     let device = ram();
@@ -66,7 +66,7 @@ fn a_drop_that_did_not_go_on() {
     let crashed = common::copy_of(device.as_ref(), device.size_bytes());
     store.close().unwrap();
     for device in [device, crashed] {
-        // Once to recover, and once to find what recovery left.
+        // First to recover, and then to see what recovery left.
         for _ in 0..2 {
             let store = Store::open(vec![device.clone()], &existing(PAGE, 256)).unwrap();
             store.close().unwrap();
@@ -81,7 +81,7 @@ fn a_drop_that_did_not_go_on() {
     }
 }
 
-/// An observer of a store is told of its end, also if the store could not be closed well.
+/// An observer of a store gets an error once the store has ended, even if closing it failed.
 #[test]
 fn a_store_that_failed_and_was_closed() {
     let (device, _, control) = common::faulty();
@@ -97,8 +97,8 @@ fn a_store_that_failed_and_was_closed() {
     assert_eq!(other.close().unwrap_err().to_string(), failed.to_string());
 }
 
-/// A serializable commit that is refused its timestamp by a close once left its worker waiting for
-/// the commit's record.
+/// A regression: a close refused a serializable commit its timestamp, and the worker kept waiting
+/// for the commit's record.
 #[test]
 fn serializable_commits_beside_a_close() {
     for round in 0..200u64 {
@@ -139,9 +139,9 @@ fn serializable_commits_beside_a_close() {
     }
 }
 
-/// Dropping the last handle ends the store, even while a dropped table is being emptied. Once
-/// another thread closed the store some time later, and a program that ended right after the drop
-/// left it as a crash does.
+/// Dropping the last handle ends the store, even while a dropped table is being emptied. A
+/// regression: another thread closed the store some time later, and a program that ended right
+/// after the drop left the store as a crash does.
 #[test]
 fn the_last_handle_goes_beside_a_drop() {
     for round in 0..20 {
@@ -160,8 +160,8 @@ fn the_last_handle_goes_beside_a_drop() {
 }
 
 /// A close moves pages that lie behind free space to the front, whether they are in memory or not.
-/// Once it left pages that were not in memory in place, and after a recovery a file was four times
-/// as long as its content, close after close.
+/// A regression: pages that were not in memory stayed in place, and after a recovery a file was
+/// four times as long as its content, close after close.
 #[test]
 fn a_file_is_short_after_a_close_whatever_is_in_memory() {
     for crashes in [false, true] {

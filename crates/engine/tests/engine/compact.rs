@@ -1,4 +1,4 @@
-//! Compaction: a store becomes as short as what is in it, while it is open, and stays whole.
+//! Compaction: an open store becomes about as short as its content, and stays consistent.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, Table, Transaction};
 use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 512;
-/// A fifth of what the records need.
+/// A fifth of the frames that the records need.
 const FRAMES: u64 = 256;
 const RECORDS: u32 = 10_000;
 
@@ -23,7 +23,7 @@ fn value(i: u32, turn: u32) -> [u8; 60] {
     [(i ^ turn) as u8; 60]
 }
 
-/// Puts all records in an order that is not theirs.
+/// Puts all records in a shuffled order.
 fn put_all(store: &Store, table: &Table, turn: u32) {
     let all: Vec<u32> = (0..RECORDS).map(|i| i * 7919 % RECORDS).collect();
     for some in all.chunks(500) {
@@ -34,12 +34,12 @@ fn put_all(store: &Store, table: &Table, turn: u32) {
     }
 }
 
-/// Options of devices that grow to many times what is on them.
+/// Returns options for devices that can grow far beyond their content.
 fn large(seed: u64, clock: &SimClock) -> SimOptions {
     SimOptions { size_bytes_max: 256 << 20, ..SimOptions::new(seed, clock) }
 }
 
-/// A device with a store whose pages lie all over it, and half of which is free; and its options.
+/// Returns a device with a half-empty store whose pages are scattered all over it, and its options.
 fn scattered() -> (SimDevice, StoreOptions) {
     let clock = SimClock::new();
     let device = SimDevice::new(large(1, &clock)).unwrap();
@@ -92,7 +92,7 @@ fn a_store_ends_where_its_pages_do() {
     assert!(report.bytes_after <= used * 5 / 4, "{used} bytes are in use: {report:?}");
     let table = store.table("t").unwrap();
     check(&table);
-    // There is nothing left to do, and changes go on.
+    // There is nothing left to do, and changes still work.
     let again = store.compact(&on).unwrap();
     assert!(again.bytes_after <= used * 5 / 4, "{used} bytes are in use: {again:?}");
     table.put(b"new", b"new").unwrap();
@@ -142,8 +142,8 @@ fn one_that_is_broken_off_leaves_a_whole_store() {
     }
 }
 
-/// The power is cut at each write and flush of a compaction in turn, while commits go on. The store
-/// must be whole after each cut.
+/// The power is cut at each write and flush of a compaction in turn, while commits continue. The
+/// store must be consistent after each cut.
 #[test]
 fn a_power_cut_at_any_write_leaves_a_whole_store() {
     let (device, options) = scattered();
@@ -189,8 +189,8 @@ fn a_power_cut_at_any_write_leaves_a_whole_store() {
     assert!(cuts > 20, "{cuts} cuts");
 }
 
-/// Large values that lie behind what was deleted move to the front, whatever another transaction
-/// has, and are what they were.
+/// Large values that lie behind deleted ones move to the front, whatever another transaction has
+/// locked, and keep their content.
 #[test]
 fn large_values_move_to_the_front() {
     let clock = SimClock::new();
@@ -211,7 +211,7 @@ fn large_values_move_to_the_front() {
     let mut other = store.begin();
     other.put(&table, &held, b"short").unwrap();
     let report = store.compact(&on).unwrap();
-    // The held value, in a page more than its bytes at most.
+    // The held value takes at most one page more than its bytes.
     let held_bytes = (value(402).len().next_multiple_of(PAGE) + PAGE) as u64;
     assert!((1..=held_bytes).contains(&report.bytes_behind), "{report:?}");
     other.commit().unwrap();

@@ -1,4 +1,4 @@
-//! Many at once: scans beside changes, changes beside a close.
+//! Concurrency: scans beside changes, and changes beside a close.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use qpair_engine::{ErrorKind, Store, TaskTable};
 
 const PAGE: usize = 512;
 
-/// Keys that are there throughout.
+/// The number of keys that exist throughout.
 const STABLE: u32 = 600;
 
 fn stable(i: u32) -> Vec<u8> {
@@ -38,7 +38,8 @@ async fn churn(table: TaskTable, stop: Arc<AtomicBool>, seed: u64) -> u64 {
     done
 }
 
-/// One scan: in order, nothing twice, every stable key with its value.
+/// Scans once, and checks that the keys are in order and unique, and that every stable key has its
+/// value.
 async fn scan(table: TaskTable, reverse: bool) -> u64 {
     let range = table.range(..).unwrap();
     let mut range = if reverse { range.reverse() } else { range };
@@ -87,7 +88,7 @@ fn scans_beside_changes() {
                 })
             })
             .collect();
-        // The blocking iterator too.
+        // Use the blocking iterator, too.
         for _ in 0..5 {
             let stable_keys = table
                 .range(..)
@@ -108,8 +109,8 @@ fn scans_beside_changes() {
     }
 }
 
-/// A store closed while others change it: what a put has acknowledged is there, and the store is
-/// whole. A put that comes too late is refused.
+/// A store is closed while others change it: every acknowledged put is in it, and it is consistent.
+/// A put that comes too late is refused.
 #[test]
 fn changes_beside_a_close() {
     for seed in 0..30u64 {

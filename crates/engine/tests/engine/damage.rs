@@ -33,7 +33,7 @@ fn small_store() -> (Device, Model) {
     for (key, value) in &model {
         table.put(key, value).unwrap();
     }
-    // Free pages with something in them, too.
+    // Put something into free pages, too.
     table.put(b"gone", &[3; 2000]).unwrap();
     table.delete(b"gone").unwrap();
     drop(table);
@@ -54,7 +54,7 @@ fn write_page(device: &Device, page: u64, bytes: &[u8]) {
     write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, bytes);
 }
 
-/// Pages of trees: inner pages, leaves, and those of large values.
+/// Returns the pages of trees: inner pages, leaves, and pages of large values.
 fn tree_pages(device: &Device) -> Vec<u64> {
     let checkpoint = checkpoint_of(device.as_ref(), PAGE);
     assert!(checkpoint.closed);
@@ -149,7 +149,7 @@ fn damages(whole: &[u8], page: u64) -> Vec<(&'static str, Vec<u8>)> {
     damages
 }
 
-/// The two checkpoint records: either of them is enough.
+/// Damages one of the two checkpoint records: the other one is enough.
 #[test]
 fn the_checkpoint_record() {
     let (device, model) = small_store();
@@ -169,7 +169,7 @@ fn the_checkpoint_record() {
         write_page(&device, page, &records[page as usize]);
     }
     assert_eq!(check(&device).harmless, Vec::<String>::new());
-    // One damaged, and the store is used on: the next checkpoint writes both.
+    // With one record damaged, the store is used: the next checkpoint writes both.
     write_page(&device, 1, &noise(1));
     let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
     store.table("t").unwrap().put(b"key 0001", &model[b"key 0001".as_slice()]).unwrap();
@@ -240,7 +240,8 @@ fn the_log_of_a_crashed_store() {
             continue;
         }
         blocks += 1;
-        // In the magic number, in the header, in the payload or the rest of the header.
+        // Flip a bit in the magic number, in the header, and in the payload or the rest of the
+        // header.
         for bit in [3, 40 * 8 + 1, 90 * 8 + 5] {
             let what = format!("bit {bit} of block {block}");
             let copy = copy_of(crashed.as_ref(), crashed.size_bytes());
@@ -282,7 +283,7 @@ fn noise(seed: u64) -> Vec<u8> {
     (0..PAGE).map(|_| random.u8(..)).collect()
 }
 
-/// Two pages, each whole, in each other's place: a misdirected write.
+/// Swaps two intact pages, as a misdirected write does.
 #[test]
 fn swapped_pages() {
     let (device, model) = small_store();
@@ -329,10 +330,10 @@ fn damage_in_the_catalog() {
                 && report.faults[0].contains(&format!("page {catalog},")),
             "{report:#?}"
         );
-        // The tables are looked at all the same.
+        // The tables are still checked.
         assert_eq!((report.leaked_pages, report.unreached_pages), (0, 0));
         assert_eq!(report.tables[1].records, model.len() as u64);
-        // A catalog that cannot be read says so, rather than that there is no such table.
+        // A damaged catalog is reported as such, and not as a missing table.
         let store = Store::open(vec![device.clone()], &reading(PAGE, FRAMES)).unwrap();
         assert_eq!(store.existing_table("t").unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(store.table_names().unwrap_err().kind(), ErrorKind::Corrupt);
@@ -341,7 +342,8 @@ fn damage_in_the_catalog() {
     assert!(check(&device).is_sound());
 }
 
-/// Faults past the first thousand are counted, and damage everywhere ends the check all the same.
+/// Faults beyond the first thousand are only counted, and the check ends even if everything is
+/// damaged.
 #[test]
 fn damage_everywhere() {
     let device = ram();
@@ -397,7 +399,7 @@ fn a_truncated_member() {
 #[test]
 fn damaged_superblocks() {
     let (device, model) = small_store();
-    // One slot lost: the other one may be older, and says so.
+    // With one slot lost, the other one may be older, and is reported so.
     let [first, second] = SUPERBLOCKS.map(|offset| read_bytes(device.as_ref(), offset, 4096));
     let generation = |superblock: &[u8]| u64::from_le_bytes(superblock[72..80].try_into().unwrap());
     let (newer, older) = if generation(&first) > generation(&second) { (0, 1) } else { (1, 0) };
@@ -413,7 +415,7 @@ fn damaged_superblocks() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.way_out().is_some());
     // With the newer superblock lost, the older one says that the store is open. The checkpoint
-    // knows better.
+    // shows that it was closed.
     write_bytes(device.as_ref(), SUPERBLOCKS[older], &superblocks[older]);
     assert_eq!(read_all(&device, &model, &[], "the newer superblock damaged"), 0);
     let report = check(&device);
@@ -529,9 +531,9 @@ fn members_of_different_generations() {
     }
 }
 
-/// The power fails between the superblocks of members, several times in a row: the first says that
-/// the store is open, or the last that it is closed, and the others are behind. Nothing is lost by
-/// that.
+/// The power fails between the superblocks of members, several times in a row: the first one says
+/// that the store is open, or the last one that it is closed, and the others are older. Nothing is
+/// lost.
 #[test]
 fn a_crash_between_the_superblocks() {
     let [a, b] = [0, 1].map(|_| ram());
@@ -584,8 +586,8 @@ impl BlockDevice for ReadOnly {
     }
 }
 
-/// Opens a store read-only after a crash: the caller is told what to do, unless the last checkpoint
-/// is all there is.
+/// Opens a store read-only after a crash: the error says what to do, unless the last checkpoint has
+/// everything.
 #[test]
 fn a_store_that_was_not_closed() {
     let device = ram();
@@ -596,7 +598,7 @@ fn a_store_that_was_not_closed() {
     let error = Store::open(vec![copy.clone()], &reading(PAGE, FRAMES)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unclean);
     assert!(error.way_out().is_some());
-    // The same on a device that cannot be written.
+    // The same on a device that is read-only.
     let info = DeviceInfo { read_only: true, ..copy.info().clone() };
     let fixed: Device = Arc::new(ReadOnly { copy: copy.clone(), info });
     let error = Store::open(vec![fixed], &existing(PAGE, FRAMES)).unwrap_err();
@@ -604,7 +606,7 @@ fn a_store_that_was_not_closed() {
     drop(table);
     store.close().unwrap();
     let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
-    // Opened, but unchanged: whatever happens, it is as it was closed.
+    // Opened, but unchanged: a crash leaves the store as it was closed.
     let copy = copy_of(device.as_ref(), device.size_bytes());
     assert_eq!(store.table("t").unwrap().get(b"a").unwrap().unwrap(), b"1");
     common::assert_sound(&[copy], PAGE);

@@ -39,7 +39,7 @@ fn a_range_larger_than_a_transaction() {
     assert_eq!(assert_sound(&[device], PAGE).tables[1].records, 0);
 }
 
-/// Fewer records are removed at once where a thousand records find no places for their leaves, or
+/// Fewer records are removed at once if there is no space for the leaves of a thousand records, or
 /// no room in a transaction.
 #[test]
 fn a_range_on_a_full_device() {

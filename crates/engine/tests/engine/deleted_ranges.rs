@@ -1,9 +1,9 @@
 //! Compares ranges of snapshots and transactions over records that were deleted since with lookups.
 //!
-//! Ranges once silently left out such records: keys were deleted and collected, and smaller ones
-//! were deleted after that. The list of deleted keys then had the smaller ones in a part that
-//! searches passed over. A serializable transaction that had read such a range committed a write
-//! skew.
+//! A regression: ranges silently left out such records. Keys were deleted and collected, and
+//! smaller keys were deleted after that. The list of deleted keys then had the smaller keys in a
+//! part that searches skipped. A serializable transaction that had read such a range committed a
+//! write skew.
 
 use crate::common::{options, ram};
 use qpair_engine::{
@@ -28,7 +28,7 @@ fn put(table: &Table, keys: std::ops::Range<u32>) {
     }
 }
 
-/// A store in which keys were deleted from the front after those above them were collected; a
+/// A store in which keys were deleted at the front after keys above them were collected, with a
 /// snapshot and a transaction that see them all.
 struct Prepared {
     newer: Snapshot,
@@ -52,7 +52,7 @@ impl Prepared {
         assert!(beside.get(&table, &key(0)).unwrap().is_some());
         delete(&table, 100..200);
         drop(older);
-        // What no snapshot needs is collected as changes are made.
+        // Older values that no snapshot needs are collected when changes are made.
         let other = store.table("other").unwrap();
         for _ in 0..500 {
             other.put(b"one", b"value").unwrap();
@@ -84,7 +84,7 @@ fn ranges_of_snapshots_and_transactions_have_what_gets_find() {
     assert_eq!(keys_of(beside.range(&table, ..key(200)).unwrap()), all);
 }
 
-/// The tests above would see the fault.
+/// Checks that the tests above would find the fault.
 #[test]
 fn the_planted_bug_leaves_out_records() {
     let planted = Prepared::new(Some(Canary::DeletedKeysOutOfOrder));
@@ -110,7 +110,8 @@ fn a_serializable_transaction_notices_deletions_from_the_front_of_its_range() {
         second.commit().unwrap();
         first.put(&count, b"count", b"50").unwrap();
         let outcome = first.commit().map_err(|error| error.kind());
-        // Each changed what the other had read: with the bug planted both commit.
+        // Each transaction changed a row that the other had read: with the bug planted, both
+        // commit.
         assert_eq!(outcome.err(), canary.is_none().then_some(ErrorKind::Conflict));
     }
 }

@@ -1,5 +1,5 @@
-//! Drops futures while they wait, as a time-out does: nothing may be left half done. Also polls
-//! futures only if their own waker was called, as `FuturesUnordered` does.
+//! Drops futures while they wait, as a time-out does: no operation may be left half done. Also
+//! polls futures only if their own waker was called, as `FuturesUnordered` does.
 
 use crate::common;
 use std::future::{Future, poll_fn};
@@ -13,7 +13,7 @@ use qpair_engine::{ErrorKind, Store, StoreOptions, Table, yield_now};
 
 const PAGE: usize = 512;
 
-/// A closed store of records by number, with a large value for each so many.
+/// Returns a closed store with records by number. Every `large_every`th record has a large value.
 fn filled(records: u32, large_every: u32) -> Device {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
@@ -41,7 +41,7 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     .await
 }
 
-/// Whether `future` completes within so many polls, each in a turn of the worker.
+/// Whether `future` completes within this many polls, each in a turn of the worker.
 async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -53,8 +53,8 @@ async fn comes_within<T>(polls: u32, future: impl Future<Output = T>) -> bool {
     false
 }
 
-/// The first change of a store's life begins the logs, and makes a checkpoint: dropped at any
-/// point, nothing is left half done.
+/// The first change of an incarnation begins the logs and makes a checkpoint. It can be dropped at
+/// any point without leaving either half done.
 #[test]
 fn the_first_change_is_dropped() {
     let mut dropped = 0;
@@ -78,7 +78,7 @@ fn the_first_change_is_dropped() {
             .join()
             .unwrap();
         dropped += u32::from(!came);
-        // As a crash leaves it: what was acknowledged is there, whatever became of the other.
+        // After a crash, the acknowledged change is there, whatever happened to the other one.
         let crashed = common::copy_of(device.as_ref(), device.size_bytes());
         drop(table);
         store.close().unwrap();
@@ -97,7 +97,7 @@ fn the_first_change_is_dropped() {
     assert!(dropped > 2, "dropped {dropped} times only");
 }
 
-/// A store, a table with a record, and one for a sorted load.
+/// Returns a store, a table with a record, and a table for a sorted load.
 fn to_be_loaded(device: &Device) -> (Store, Table, Table) {
     let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
     let (table, loaded) = (store.table("t").unwrap(), store.table("loaded").unwrap());
@@ -105,8 +105,8 @@ fn to_be_loaded(device: &Device) -> (Store, Table, Table) {
     (store, table, loaded)
 }
 
-/// A sorted load ends with a checkpoint. Dropping the future of that end once left the barrier
-/// closed, and no change was possible any more.
+/// A sorted load ends with a checkpoint. A regression: dropping the future at that point left the
+/// barrier closed, and no change was possible any more.
 #[test]
 fn the_end_of_a_load_is_dropped() {
     let mut dropped = 0;
@@ -136,8 +136,8 @@ fn the_end_of_a_load_is_dropped() {
     assert!(dropped > 2, "dropped {dropped} times only");
 }
 
-/// A load that was dropped at any of its steps once kept its pages until the store was opened
-/// again. A load whose push was dropped continued with pages that did not exist.
+/// Drops a load at each of its steps. A regression: the load kept its pages until the store was
+/// reopened. A load whose push was dropped continued with pages that did not exist.
 #[test]
 fn a_load_is_dropped() {
     let mut dropped = 0;
@@ -193,8 +193,8 @@ fn a_load_is_dropped() {
     assert!(dropped > 2, "dropped {dropped} times only");
 }
 
-/// The next record of a range is waited for and dropped. The range must continue at that record;
-/// once it ended, or continued behind it.
+/// The future of a range's next record is dropped while it waits. The range must continue at that
+/// record. A regression: it ended, or continued behind the record.
 #[test]
 fn a_range_goes_on_where_it_was() {
     let device = filled(4000, 400);
@@ -208,8 +208,8 @@ fn a_range_goes_on_where_it_was() {
             let mut dropped = 0;
             let mut keys = Vec::new();
             let all = ..;
-            // Each next is polled once and dropped, some times; what a large value has read is lost
-            // with it.
+            // Each future is polled once and dropped, several times. The pages of a large value
+            // that it has read are lost with it.
             let mut tries = 0;
             macro_rules! read {
                 ($range:expr) => {
@@ -275,7 +275,7 @@ impl Wake for Woken {
     }
 }
 
-/// The results of all, of which each is polled only once it was woken.
+/// Awaits all futures. Each is polled only after it was woken.
 async fn all_of<T>(futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> Vec<T> {
     let task = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
     let woken = || Arc::new(Woken { woken: AtomicBool::new(true), task: task.clone() });
@@ -299,8 +299,8 @@ async fn all_of<T>(futures: Vec<Pin<Box<dyn Future<Output = T>>>>) -> Vec<T> {
     results
 }
 
-/// Futures with wakers of their own are woken. Once the worker woke the task and none of the
-/// futures in it, and the task slept forever.
+/// Futures with wakers of their own are woken. A regression: the worker woke the task but none of
+/// the futures in it, and the task slept for ever.
 #[test]
 fn futures_with_wakers_of_their_own_are_woken() {
     let device = filled(3000, 100);
@@ -314,7 +314,7 @@ fn futures_with_wakers_of_their_own_are_woken() {
             Box::pin(async move { table.get(&key.to_be_bytes()).await.unwrap() })
         };
         let found = all_of((0..3000).step_by(31).map(get).collect()).await;
-        // Commits, with large values among them.
+        // Commit several values, some of them large.
         let put = |key: u32| -> Pin<Box<dyn Future<Output = Option<Vec<u8>>>>> {
             let (tasks, table) = (tasks.clone(), of.clone());
             Box::pin(async move {

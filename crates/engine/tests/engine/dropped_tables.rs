@@ -1,8 +1,8 @@
 //! Creates and drops tables without end, and keeps handles of them.
 //!
-//! The root of each table once stayed in its frame until the store was closed: with a hundred of
-//! them a small pool had no frame left. Now the frame is free for another page at once, while
-//! handles still lead to it.
+//! A regression: the root of each table stayed in its frame until the store was closed, so a
+//! hundred tables left a small pool without frames. Now another page can use the frame at once,
+//! even while handles still lead to it.
 
 use crate::common;
 use std::ops::Bound;
@@ -40,8 +40,8 @@ fn wait_until_emptied(store: &Store) {
     }
 }
 
-/// A handle, the number of its table, how many records that has, and whether it was dropped: true
-/// once no call may be answered.
+/// A handle, with the number of its table, the number of its records, and whether it was dropped.
+/// Once it was dropped, no call may succeed.
 struct Handle {
     table: Table,
     number: u64,
@@ -50,7 +50,8 @@ struct Handle {
 }
 
 impl Handle {
-    /// Judges what a call said. `before`: whether the table was dropped when it began.
+    /// Judges the result of a call. `before` says whether the table was dropped when the call
+    /// began.
     fn judge<T>(&self, before: bool, outcome: Result<T>) -> Option<T> {
         match outcome {
             Ok(answer) => {
@@ -75,7 +76,7 @@ impl Handle {
                 }
             }
             2 => {
-                // What is put is what is there.
+                // A put and a read find the same value.
                 self.judge(before, self.table.put(&key(index), &expected));
             }
             3 => {
@@ -165,7 +166,7 @@ fn two_thousand_tables_in_a_hundred_frames() {
                     let handle = {
                         let handles = handles.lock().unwrap();
                         let count = handles.len();
-                        // Half of the time one of the last.
+                        // Half of the time, choose one of the last tables.
                         let from = if random.bool() { count.saturating_sub(4) } else { 0 };
                         (count > 0).then(|| handles[random.usize(from..count)].clone())
                     };
@@ -181,7 +182,7 @@ fn two_thousand_tables_in_a_hundred_frames() {
     for number in 0..2000u64 {
         let name = format!("t{}", number % 5);
         let table = store.table(&name).unwrap();
-        // Of one leaf, of some, and of two levels above them.
+        // The records fill one leaf, several leaves, or two levels above them.
         let records = *random.choice(&[1, 5, 40, 150]).unwrap();
         store
             .transact(|tx| {
@@ -234,7 +235,7 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
         late.put(&kept, b"late", b"kept").unwrap();
         store.drop_table("gone").unwrap();
         wait_until_emptied(&store);
-        // Enough for the frame to be another root's, a leaf's, and an inner page's.
+        // Enough tables that the frame is reused for another root, a leaf, and an inner page.
         let others: Vec<Table> = (0..30).map(|n| store.table(&format!("o{n}")).unwrap()).collect();
         for (number, other) in others.iter().enumerate() {
             for index in 0..60 {
@@ -243,7 +244,7 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
         }
         let kind = |error: Error| error.kind();
         assert_eq!(writer.commit().map_err(kind).err(), Some(ErrorKind::NotFound));
-        // A task that only read it has read what was there, unless it has to be there still.
+        // A task that only read the table may commit, unless its reads must be validated.
         let outcome = reader.commit().map(drop).map_err(kind);
         match isolation {
             Isolation::Serializable => assert_eq!(outcome, Err(ErrorKind::NotFound)),
@@ -284,8 +285,8 @@ fn transactions_with_writes_for_a_table_that_is_gone() {
     assert_sound(&device, PAGE);
 }
 
-/// A checkpoint lists the roots that there were at its instant. The image has a root that leaves
-/// before the image is described in the place where the root was saved.
+/// A checkpoint lists the roots that exist at its instant. A root that leaves before the image is
+/// described is listed at the place where it was saved.
 #[test]
 fn roots_that_leave_while_an_image_is_written() {
     for _ in 0..30 {
@@ -299,7 +300,7 @@ fn roots_that_leave_while_an_image_is_written() {
         kept.put(b"k", b"v").unwrap();
         store.drop_table("t").unwrap();
         while store.tables_being_dropped() > 0 {
-            // Pages for it to save.
+            // Make pages that the checkpoint must save.
             for at in 0..20 {
                 kept.put(&key(at), b"v").unwrap();
             }
@@ -316,8 +317,8 @@ fn roots_that_leave_while_an_image_is_written() {
     }
 }
 
-/// A range that had reached its last leaf when its table was dropped once looked its large values
-/// up in the remains, and passed over those that were gone.
+/// A regression: a range that had reached its last leaf when its table was dropped looked its large
+/// values up in the remaining pages, and skipped those that were gone.
 #[test]
 fn a_range_over_large_values_of_a_table_that_goes() {
     let (mut refused, to) = (0, common::key(8));
@@ -343,7 +344,7 @@ fn a_range_over_large_values_of_a_table_that_goes() {
             let mut keys = (from..from + count).map(common::key);
             store.transact(|tx| keys.try_for_each(|key| tx.put(&other, &key, &[9; 400])))
         };
-        // Little is left free, so that pages are used again soon.
+        // Leave few pages free, so that pages are reused soon.
         let mut from = 100_000;
         while store.report().free_pages >= 1800 && put_others(from, 100).is_ok() {
             from += 100;
@@ -375,7 +376,7 @@ fn a_range_over_large_values_of_a_table_that_goes() {
 fn values_of_a_table_being_dropped_may_be_overwritten() {
     let usual = StoreOptions::default().run_pages_max;
     values_may_be_overwritten(usual);
-    // Each value in pieces: what names them may be overwritten, too.
+    // Each value has several runs: the pages of its list may be overwritten, too.
     values_may_be_overwritten(2);
 }
 
@@ -387,20 +388,20 @@ fn values_may_be_overwritten(run_pages_max: u64) {
     let store = Store::open(devices.clone(), &small).unwrap();
     let stays = store.table("stays").unwrap();
     stays.put(b"k", &[1; VALUE_BYTES]).unwrap();
-    // In the log alone, from here on.
+    // From here on, changes are in the log only.
     store.checkpoint().unwrap();
     let table = store.table("goes").unwrap();
     (0..8).for_each(|index| _ = table.put(&key(index), &[2; VALUE_BYTES]).unwrap());
     store.drop_table("goes").unwrap();
     wait_until_emptied(&store);
-    // To the pages that it had, and not into the log.
+    // The transaction writes to the pages that the value had, and nothing into the log.
     let mut open = store.begin();
     (0..8).for_each(|index| open.put(&stays, &key(index), &[3; VALUE_BYTES]).unwrap());
     let crashed = copy_of(devices[0].as_ref(), devices[0].size_bytes());
     drop(open);
     store.close().unwrap();
-    // Recovered, and closed before the pages are given back once more: workers begin with that at
-    // once, so it takes some tries.
+    // Recover and close the store before the pages are freed again. Workers begin with that at
+    // once, so it takes several tries.
     let recovered_and_closed = || {
         let crashed = vec![copy_of(crashed.as_ref(), crashed.size_bytes())];
         Store::open(crashed.clone(), &existing(PAGE, FRAMES)).unwrap().close().unwrap();
@@ -412,10 +413,10 @@ fn values_may_be_overwritten(run_pages_max: u64) {
         Some((crashed, table.overflow_pages))
     };
     let (crashed, overflow_pages) = (0..100).find_map(|_| recovered_and_closed()).unwrap();
-    // Where a value's list is gone, the store does not know of the value's pages.
+    // If a value's list is gone, the store does not know the value's pages.
     let in_one_run = 8 * (VALUE_BYTES / PAGE) as u64;
     assert!(run_pages_max == 2 || overflow_pages >= in_one_run);
-    // With the first change they go.
+    // The first change frees the pages.
     let store = Store::open(crashed.clone(), &existing(PAGE, FRAMES)).unwrap();
     store.table("new").unwrap();
     wait_until_emptied(&store);

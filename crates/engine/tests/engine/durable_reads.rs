@@ -67,8 +67,8 @@ async fn read(
     })
 }
 
-/// Counts, over many power cuts and for each way to read, how often a read has returned a record
-/// that was lost, and how often the record was there after the cut.
+/// For many power cuts and each way to read, counts how often a read returned a record that was
+/// lost, and how often the record survived.
 fn lost(read_non_durable: bool, durability: Durability) -> ([u32; WAYS.len()], [u32; WAYS.len()]) {
     let (mut lost, mut kept) = ([0; WAYS.len()], [0; WAYS.len()]);
     for (way, seed) in (0..WAYS.len()).flat_map(|way| (0..40).map(move |seed| (way, seed))) {

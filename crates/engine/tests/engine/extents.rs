@@ -14,7 +14,7 @@ use qpair_inspect::repair;
 
 const PAGE: usize = 512;
 const FRAMES: u64 = 98;
-/// Bytes of a value in a page of its own.
+/// The bytes of a value in one overflow page.
 const PART: usize = PAGE - 64;
 const LIST: u8 = 7;
 
@@ -31,7 +31,7 @@ fn damage(device: &Device, page: u64) {
     write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &bytes);
 }
 
-/// Options with which each large value is in pieces.
+/// Returns options with which each large value has several runs.
 fn in_pieces() -> StoreOptions {
     StoreOptions { run_pages_max: 2, ..options(PAGE, 256) }
 }
@@ -53,9 +53,9 @@ fn says_so(device: &Device) -> bool {
     word(newest, 16) & 16 != 0
 }
 
-/// A device with only gaps of one to three pages takes one value of nearly all free pages, and
-/// takes it again after it was replaced beside a snapshot, and deleted. Such values do not move, so
-/// no row can be made where there is none.
+/// A device with only gaps of one to three pages stores one value of nearly all free pages. It
+/// stores it again after the value was replaced beside a snapshot, and after it was deleted. Such
+/// values do not move, so a row of free pages cannot be made.
 #[test]
 fn a_value_of_most_of_what_is_free_between_values() {
     let fixed = RamOptions { size_bytes: 4 << 20, growable: false, ..RamOptions::default() };
@@ -81,7 +81,7 @@ fn a_value_of_most_of_what_is_free_between_values() {
         store.checkpoint().unwrap();
     }
     let free = store.report().free_pages;
-    // What is kept for pages in memory, the leaf's change and the log beside it, and the list.
+    // Pages kept for pages in memory, for the leaf's change, the log and the list.
     let kept = 7 * (FRAMES + 32) / 4 + 32;
     let pages = (free - kept) * 55 / 56;
     assert!(pages > 2000, "{free}");
@@ -113,7 +113,7 @@ fn a_value_of_most_of_what_is_free_between_values() {
     for (i, value) in &model {
         assert_eq!(table.get(&key(*i)).unwrap().as_ref(), Some(value));
     }
-    // The store that deletes the value never saw its list.
+    // The store that deletes the value has never read its list.
     table.delete(b"large").unwrap();
     drop(table);
     store.close().unwrap();
@@ -158,7 +158,7 @@ fn after_crashes_no_page_is_lost() {
         let found: BTreeMap<_, _> = table.range(..).unwrap().map(|entry| entry.unwrap()).collect();
         assert!(found == model, "life {life}");
     }
-    // Its values go one by one, and not all before the store is closed.
+    // The values are removed one by one, and not all of them before the store is closed.
     store.drop_table("t").unwrap();
     store.close().unwrap();
     assert_sound(&[device], PAGE);
@@ -171,7 +171,7 @@ fn damage_of_a_list() {
     let device = ram();
     let store = Store::open(vec![device.clone()], &in_pieces()).unwrap();
     let table = store.table("t").unwrap();
-    // A list of two pages.
+    // The list has two pages.
     let large = value(1, 150 * PART);
     table.put(&key(0), b"beside").unwrap();
     table.put(&key(1), &large).unwrap();
@@ -222,7 +222,7 @@ fn damage_of_a_list() {
         assert!(report.is_sound(), "{:#?}", report.faults);
         assert!(report.leaked_pages >= 150, "{report:#?}");
     }
-    // Nothing of that was the whole store's.
+    // The damaged copy did not affect the original store.
     let store = Store::open(vec![device.clone()], &existing(PAGE, 128)).unwrap();
     let table = store.table("t").unwrap();
     assert!(table.get(&key(1)).unwrap() == Some(large));
@@ -230,7 +230,7 @@ fn damage_of_a_list() {
     store.close().unwrap();
 }
 
-/// A damaged list that the log names does not make recovery forget the record, which was
+/// If a list that the log names is damaged, recovery still restores the record, which was
 /// acknowledged.
 #[test]
 fn damage_of_a_list_behind_the_checkpoint() {

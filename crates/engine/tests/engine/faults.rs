@@ -24,7 +24,7 @@ fn a_failed_read_fails_its_operation_only() {
     let error = table.get(&key(2900)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("reading page"), "{error}");
-    // What is in memory is still served.
+    // Pages in memory are still served.
     assert_eq!(table.get(&key(1)).unwrap(), Some(value(1)));
     assert_eq!(table.put(&key(2900), b"new").unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(table.delete(&key(2900)).unwrap_err().kind(), ErrorKind::Io);
@@ -74,8 +74,8 @@ fn tasks_that_wait_for_the_same_failing_page() {
     }
 }
 
-/// A member whose newer superblock lies on an unreadable block looks older than the others: the
-/// error names the unreadable block.
+/// The newer superblock of one member is on an unreadable block, so the member looks older than the
+/// others. The error names the unreadable block.
 #[test]
 fn a_bad_spot_under_a_superblock() {
     let (second, _, control) = faulty();
@@ -99,8 +99,8 @@ fn a_bad_spot_under_a_superblock() {
     assert_eq!(refused, 1);
 }
 
-/// One leaf lies on an unreadable block: its keys are lost, a scan stops there, and all others are
-/// read.
+/// One leaf is on an unreadable block: its keys are lost, a scan stops there, and all other records
+/// can be read.
 #[test]
 fn a_bad_spot() {
     let (device, below, control) = faulty();
@@ -129,7 +129,7 @@ fn a_bad_spot() {
     assert_eq!(report.leaked_pages, 0);
 }
 
-/// A failed write of the log: what was acknowledged is there, and nothing more is taken.
+/// A write of the log fails: acknowledged commits are kept, and no more are accepted.
 #[test]
 fn a_failed_write_makes_the_store_read_only() {
     let (device, _, control) = faulty();
@@ -143,7 +143,7 @@ fn a_failed_write_makes_the_store_read_only() {
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
     control.heal();
     assert!(store.is_read_only());
-    // Final: a device that is well again does not bring back what it forgot.
+    // The error is final: a device that works again does not restore lost writes.
     for error in [
         table.put(b"b", b"1").unwrap_err(),
         table.delete(&key(1)).unwrap_err(),
@@ -155,10 +155,10 @@ fn a_failed_write_makes_the_store_read_only() {
         assert!(error.to_string().contains("writing the log"), "{error}");
         assert!(error.way_out().is_some());
     }
-    // Reads go on, but for what may be lost, and what lies beside it in its leaf. A reader that
-    // asks for non-durable data gets that too.
+    // Reads continue, except for values that may be lost and those in the same leaf. A reader that
+    // accepts non-durable data gets these too.
     let ahead = TransactionOptions { durability: Durability::Async, ..Default::default() };
-    // The one that failed may have a leaf of its own.
+    // The failed put may have a leaf of its own.
     assert_eq!(table.get(&key(50)).unwrap_err().kind(), ErrorKind::ReadOnly);
     let mut refused = 0;
     for i in 0..50 {
@@ -186,16 +186,16 @@ fn a_failed_write_makes_the_store_read_only() {
     assert_sound(&[device], PAGE);
 }
 
-/// A recovery changes more pages than memory holds, on a device that takes no more writes. Each of
-/// its tasks once waited two seconds for a frame, one after the other, so that a store that was
-/// opened with little memory seemed to hang (this one for half a minute).
+/// A recovery changes more pages than memory holds, on a device that accepts no more writes. A
+/// regression: each task of the recovery waited two seconds for a frame, one after the other, so
+/// opening the store with little memory seemed to hang (here for half a minute).
 #[test]
 fn a_recovery_whose_pages_cannot_be_written() {
     const RECORDS: u32 = 20_000;
     let (device, below, control) = faulty();
     let store = Store::open(vec![device.clone()], &options(PAGE, 4 * FRAMES)).unwrap();
     let table = store.table("t").unwrap();
-    // In no order, so that each part of the log has changes everywhere.
+    // The keys are shuffled, so that each part of the log changes pages everywhere.
     let keys = || (0..RECORDS).map(|i| i * 7919 % RECORDS);
     let tasks: Vec<_> = (0..64)
         .map(|task| {
@@ -211,8 +211,8 @@ fn a_recovery_whose_pages_cannot_be_written() {
     let crashed = common::copy_of(below.as_ref(), below.size_bytes());
     control.fail_writes(true);
     drop((table, store));
-    // The ends of the logs are written once more, and then pages. Of an eighth nothing can be
-    // written: of one that has pages, and no end of a log.
+    // The ends of the logs are written again, and then pages. Make an eighth of the device
+    // unwritable: one that has pages and no end of a log.
     let eighth = crashed.size_bytes() / 8;
     let attempts: Vec<_> = (1..8)
         .map(|part| {
@@ -227,7 +227,7 @@ fn a_recovery_whose_pages_cannot_be_written() {
     let of_pages = attempts.iter().find(|(error, _)| error.as_ref().is_some_and(is_of_a_page));
     let (error, crashed) = of_pages.unwrap_or_else(|| panic!("{attempts:?}"));
     assert_eq!(error.as_ref().map(Error::kind), Some(ErrorKind::ReadOnly));
-    // Nothing was lost by the attempt.
+    // The failed attempt lost nothing.
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, FRAMES)).unwrap();
     let table = store.table("t").unwrap();
     for i in (0..RECORDS).step_by(97) {
@@ -238,9 +238,9 @@ fn a_recovery_whose_pages_cannot_be_written() {
     assert_sound(std::slice::from_ref(crashed), PAGE);
 }
 
-/// A commit waits for one of another worker's log. A write of that log is in flight, so no later
-/// one is sent when a flush fails meanwhile: the awaited commit never becomes durable, and the
-/// first one must get the error.
+/// A commit waits for one in another worker's log. A write of that log is in flight, so no later
+/// one is sent when a flush fails meanwhile. The awaited commit then never becomes durable, and the
+/// waiting one must get the error.
 #[test]
 fn a_failed_flush_is_told_to_commits_of_all_workers() {
     const WORKERS: usize = 3;
@@ -296,8 +296,8 @@ fn a_failed_write_of_a_large_value() {
     assert_eq!(table.get(b"a").unwrap().unwrap(), b"marks the store open");
 }
 
-/// A load reports that the store has failed beside it at once, and not when all of its input was
-/// read. It takes no pages that are in the image of a checkpoint which failed, and may count.
+/// A load fails at once when the store fails beside it, and not only after reading all of its
+/// input. It allocates no pages of a failed checkpoint's image, because that checkpoint may count.
 #[test]
 fn a_load_beside_a_checkpoint_that_fails() {
     for value_bytes in [30, 1500] {
@@ -362,7 +362,7 @@ impl Life {
         }
     }
 
-    /// Opens the store, changes this and that, makes checkpoints, and closes it.
+    /// Opens the store, makes various changes and checkpoints, and closes it.
     fn live(&mut self, device: &Device) {
         let options = StoreOptions { checkpoint_bytes: 8 << 10, ..existing(PAGE, FRAMES) };
         let Ok(store) = Store::open(vec![device.clone()], &options) else { return };
@@ -378,7 +378,7 @@ impl Life {
                 self.failed |= store.checkpoint().is_err();
             }
         }
-        // Reads go on, whatever failed.
+        // Reads must work whatever has failed.
         if self.failed {
             assert!(store.is_read_only());
         }
@@ -388,14 +388,14 @@ impl Life {
             }
             match table.get(key) {
                 Ok(found) => assert_eq!(found, *value),
-                // The power is off; or the leaf has a change that may be lost.
+                // The power is off, or the leaf has a change that may be lost.
                 Err(error) => {
                     assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::ReadOnly), "{error}");
                 }
             }
         }
         drop(table);
-        // A change that was refused, or a checkpoint, is why a close may fail.
+        // A close may fail if a change or a checkpoint was refused.
         if store.close().is_ok() {
             assert!(!self.failed);
         }
@@ -430,8 +430,8 @@ impl Life {
     }
 }
 
-/// Every third write, and every flush, of a life fails in turn: of the log, of pages, of a
-/// checkpoint's, of superblocks.
+/// In an incarnation, fails every third write and every flush in turn: of the log, of pages, of a
+/// checkpoint, of superblocks.
 #[test]
 fn each_write_or_flush_fails() {
     for (op, step) in [(Op::Write, 3), (Op::Flush, 1)] {
@@ -455,8 +455,8 @@ fn each_write_or_flush_fails() {
     }
 }
 
-/// The power fails at every third write of a life, which may be torn: whenever that is, the store
-/// opens and has everything that was acknowledged.
+/// The power fails at every third write of an incarnation, which may be torn. The store must always
+/// open and have everything that was acknowledged.
 #[test]
 fn a_crash_at_each_write_of_a_life() {
     let mut crashes = 0;
@@ -509,7 +509,7 @@ fn a_crash_at_each_write_of_a_close() {
     assert!(crashes > 5);
 }
 
-/// The superblock that marks the store open cannot be written: no change was made, and none is.
+/// The superblock that marks the store open cannot be written: no change was made, and none can be.
 #[test]
 fn a_failed_superblock() {
     let (device, below, control) = faulty();
@@ -521,7 +521,7 @@ fn a_failed_superblock() {
     assert_eq!(table.get(&key(7)).unwrap(), Some(value(7)));
     drop(table);
     assert!(store.close().is_err());
-    // The superblock was not written, so the store is as it was closed.
+    // The superblock was not written, so the store is still closed.
     assert_sound(&[below], PAGE);
 }
 
@@ -544,7 +544,7 @@ fn no_space_left() {
     assert_eq!(table.put(b"large", &[1; 500_000]).unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(table.get(b"large").unwrap(), None);
     assert_eq!(table.get(&key(next)).unwrap(), None);
-    // What fits goes on, and what is freed is used again.
+    // Changes that need no new space succeed, and freed space is reused.
     assert!(table.put(&key(5), &value(5)).unwrap());
     for i in 0..1500 {
         assert!(table.delete(&key(i)).unwrap());
@@ -568,8 +568,8 @@ fn no_space_left() {
     }
 }
 
-/// A device that grows no more from some moment on: changes are refused for want of space, and
-/// nothing else goes wrong. The store closes, and it recovers, with all it acknowledged.
+/// A device refuses to grow from some moment on: changes fail with `NoSpace`, and nothing else goes
+/// wrong. The store can be closed and recovered with everything that was acknowledged.
 #[test]
 fn no_space_from_any_moment_on() {
     for (moment, crash) in
@@ -607,7 +607,7 @@ fn no_space_from_any_moment_on() {
             }
             assert!(i < 100_000);
         }
-        // Full: reads and deletes go on, and so does dropping and closing.
+        // When the device is full, reads, deletes, drops and a close still work.
         for (index, key) in model.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
             if index % 3 == 0 {
                 assert!(table.delete(&key).unwrap(), "{what}");
@@ -620,7 +620,7 @@ fn no_space_from_any_moment_on() {
         let copy = common::copy_of(device.as_ref(), device.size_bytes());
         drop(table);
         store.close().unwrap();
-        // What recovers has no more space than there was.
+        // Recovery gets no more space than before.
         let device: Device = if crash { copy } else { device };
         let device = FaultDevice::new(device, FaultOptions::default()).unwrap();
         device.control().fail_grow(true);

@@ -1,4 +1,4 @@
-//! Changes that a full device of fixed size has no room for.
+//! Changes that do not fit on a full device of fixed size.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn fixed(size_bytes: u64) -> Arc<dyn BlockDevice> {
 }
 
 /// The transaction's record is larger than the log can get. Each checkpoint moves some inner pages,
-/// which is no reason to make another one.
+/// which must not lead to another checkpoint.
 #[test]
 fn a_transaction_without_room_for_its_record_is_refused() {
     let device = fixed(2 << 20);
@@ -79,7 +79,7 @@ fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     assert!(refused.to_string().contains("free pages"), "{refused}");
     assert!(!store.is_read_only());
     assert!(table.get(&17u32.to_be_bytes()).unwrap().is_some());
-    // Some at a time they go.
+    // The records can be removed in smaller transactions.
     for first in (0..rows).step_by(100) {
         delete(&mut (first..rows.min(first + 100))).unwrap();
     }
@@ -89,8 +89,8 @@ fn a_transaction_without_room_for_its_leaves_is_refused_before_its_timestamp() {
     store.close().unwrap();
 }
 
-/// A refused transaction has changed nothing, and one that is not refused completes, however much
-/// room there is, and also beside others.
+/// A refused transaction changes nothing, and one that is accepted completes, with any amount of
+/// free space and beside other transactions.
 #[test]
 fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     let device = fixed(2 << 20);
@@ -147,7 +147,7 @@ fn transactions_of_many_leaves_on_a_device_that_is_nearly_full() {
     store.close().unwrap();
 }
 
-/// A checkpoint leaves the segments of the logs to the logs. Where there is no room left they are
+/// A checkpoint leaves the segments of the logs to the logs. When space runs out, they become free
 /// pages again.
 #[test]
 fn segments_that_logs_have_behind_them_are_room_for_records() {
@@ -168,8 +168,8 @@ fn segments_that_logs_have_behind_them_are_room_for_records() {
     assert!(report.free_pages < size_pages / 5, "{} of {size_pages} free", report.free_pages);
 }
 
-/// Once every page has moved a few times, what is free is single pages, wherever they are. A large
-/// value is refused only where there are too few of them.
+/// After every page has moved a few times, the free pages are single and scattered. A large value
+/// is refused only if there are too few of them.
 #[test]
 fn a_large_value_finds_its_pages_wherever_they_are() {
     const FRAMES: u64 = 98;
@@ -211,7 +211,7 @@ fn a_large_value_finds_its_pages_wherever_they_are() {
     assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
     store.checkpoint().unwrap();
     let left = store.report().free_pages;
-    // What is kept for pages in memory, and what the value needs.
+    // The pages kept for pages in memory, and the pages that the value needs.
     let (kept, needed) = (7 * (FRAMES + 32) / 4, LARGE as u64 / 448 + 1);
     assert!(
         put > 20 && left < kept + needed + 64,
@@ -244,9 +244,9 @@ fn fill(store: &Store) -> u32 {
     rows
 }
 
-/// The reserve for dirty pages once followed from the memory alone: with 4,096 frames each change
-/// of a nearly full store wanted 7,000 free pages, even a delete, and there were 500. Such a store
-/// could not be changed at all after it was opened with more memory.
+/// A regression: the reserve for dirty pages depended on the memory alone. With 4,096 frames each
+/// change of a nearly full store, even a delete, needed 7,000 free pages, and there were 500. Such
+/// a store could not be changed at all after it was opened with more memory.
 #[test]
 fn a_nearly_full_store_takes_changes_whatever_its_memory() {
     let device = fixed(4 << 20);
@@ -263,7 +263,7 @@ fn a_nearly_full_store_takes_changes_whatever_its_memory() {
         drop(table);
         store.close().unwrap();
     }
-    // Deleting makes room, and with room all of the memory is used again.
+    // Deletes make room, and then all of the memory is used again.
     let store = Store::open(vec![device.clone()], &existing(PAGE, 4096)).unwrap();
     let table = store.table("t").unwrap();
     for key in 0..rows {
@@ -279,7 +279,7 @@ fn a_nearly_full_store_takes_changes_whatever_its_memory() {
     assert!(report.free_pages > 0);
 }
 
-/// An open store is filled with much memory nearly as far as with little.
+/// An open store can be filled nearly as far with much memory as with little.
 #[test]
 fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
     let rows = [98, 2048].map(|frames| {
@@ -299,8 +299,8 @@ fn a_device_is_filled_as_far_with_much_memory_as_with_little() {
     assert!(rows[1] >= rows[0] - rows[0] / 8, "{rows:?}");
 }
 
-/// 30 MB of sorted records once did not load into 55 MiB, because as many pages as the memory has
-/// were kept for pages that no task changed.
+/// A regression: 30 MB of sorted records did not load into 55 MiB, because as many pages as memory
+/// has were reserved for changes that were never made.
 #[test]
 fn a_sorted_load_fits_into_a_small_device() {
     let device = fixed(4 << 20);
@@ -321,7 +321,7 @@ fn a_sorted_load_fits_into_a_small_device() {
     assert_sound(&[device], PAGE);
 }
 
-/// Each additional worker needs segments for its log, and frames.
+/// Each additional worker needs frames, and segments for its log.
 #[test]
 fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
     let device = fixed(4 << 20);

@@ -12,7 +12,7 @@ use qpair_engine::{
 use qpair_sim_block::{SimDevice, SimOptions};
 
 const PAGE: usize = 4096;
-/// A quarter of them may be reserved for commits without a look.
+/// The number of frames, a quarter of which may be reserved for commits without a check.
 const FRAMES: u64 = 256;
 const RECORDS: u64 = 60_000;
 
@@ -31,7 +31,7 @@ fn scattered(i: u64) -> Key {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// The size of a store's device once all this was done.
+/// Returns the size of a store's device after `change`.
 fn size_after(change: impl Fn(&Store, &Table)) -> u64 {
     let device = ram();
     let options = StoreOptions { log_segment_bytes: 1 << 20, ..options(PAGE, FRAMES) };
@@ -87,7 +87,7 @@ fn one_transaction_grows_a_store_by_little_more_than_a_load() {
     });
 }
 
-/// A transaction far larger than memory needs space for the old content, the new content, the log,
+/// A transaction far larger than memory needs space for the old content, the new content, the log
 /// and its reservation, each about the size of the content. The rest of the bound is the space that
 /// a load leaves free, and one step of growth.
 #[test]
@@ -127,7 +127,7 @@ fn large_values_that_snapshots_need_have_bounds() {
         for turn in 0..60u8 {
             let name = format!("t{turn}");
             if drops {
-                // The table goes, and what was replaced in it is there for the snapshot.
+                // The table is dropped, and its replaced values stay for the snapshot.
                 let other = store.table(&name).unwrap();
                 for value in 0..3 {
                     other.put(b"large", &[value; LARGE]).unwrap();
@@ -197,8 +197,8 @@ fn quick() -> TransactionOptions {
     TransactionOptions { durability: Durability::Async, ..TransactionOptions::default() }
 }
 
-/// Each commit of one client has blocks of its own in the log, and those count, not the record's
-/// few bytes.
+/// Each commit of a single client has its own blocks in the log. These blocks count, and not the
+/// few bytes of the record.
 #[test]
 fn a_checkpoint_begins_by_what_the_log_has_on_the_device() {
     let device = ram();
@@ -215,7 +215,7 @@ fn a_checkpoint_begins_by_what_the_log_has_on_the_device() {
     assert!(device.size_bytes() < 8 << 20, "{} bytes", device.size_bytes());
 }
 
-/// Commits wait for a checkpoint that is slower than they are, whatever their size.
+/// Commits wait for a slower checkpoint, whatever their size.
 #[test]
 fn logs_have_a_quarter_more_than_a_checkpoint_begins_at() {
     const CHECKPOINT: u64 = 512 << 10;
@@ -258,8 +258,8 @@ fn logs_have_a_quarter_more_than_a_checkpoint_begins_at() {
     assert!(longest > CHECKPOINT, "{longest} bytes: no commit had to wait");
 }
 
-/// A writer that does not wait for its commits waits for the device all the same, once much of the
-/// log is not written.
+/// A writer that does not wait for its commits still waits for the device once much of the log is
+/// not written.
 #[test]
 fn what_waits_to_be_written_of_the_log_has_a_bound() {
     let options = StoreOptions { log_segment_bytes: 1 << 20, ..options(PAGE, 4 * FRAMES) };
@@ -307,7 +307,7 @@ fn locks_count_against_what_a_transaction_may_have() {
     tx.commit().unwrap();
 }
 
-/// The reserve of an open store, and what its logs had, are given back when it is closed.
+/// When a store is closed, its reserve and the space of its logs are given back.
 #[test]
 fn a_closed_store_ends_where_its_last_page_does() {
     let clock = SimClock::new();

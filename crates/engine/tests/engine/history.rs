@@ -1,5 +1,5 @@
-//! Snapshots that need more older values than memory may hold: they go to the device, within
-//! bounds, and come free again.
+//! Snapshots that need more older values than memory may hold: the values go to the device, within
+//! limits, and are freed again.
 
 use crate::common;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use qpair_engine::{
 };
 
 const PAGE: usize = 1024;
-/// Memory for older values, bytes: some dozens of them.
+/// Memory for older values in bytes, enough for some dozens of them.
 const MEMORY: u64 = 64 << 10;
 
 fn with_history(history_bytes_max: u64) -> StoreOptions {
@@ -67,7 +67,7 @@ fn snapshots_see_what_they_saw_while_all_is_changed_many_times() {
     for (snapshot, model) in &snapshots {
         assert_sees(snapshot, &table, model);
     }
-    // The oldest ends first; what the others need stays.
+    // The oldest snapshot ends first; the values that the others need stay.
     while !snapshots.is_empty() {
         snapshots.remove(0);
         change(&table, &mut model, &mut random, 200);
@@ -75,7 +75,7 @@ fn snapshots_see_what_they_saw_while_all_is_changed_many_times() {
             assert_sees(snapshot, &table, model);
         }
     }
-    // A commit or two, and a turn of each worker.
+    // This takes a commit or two, and a turn of each worker.
     while store.metrics().unwrap().history_bytes > 0 {
         change(&table, &mut model, &mut random, 10);
     }
@@ -90,7 +90,7 @@ fn snapshots_see_what_they_saw_while_all_is_changed_many_times() {
     assert!(table.range(..).unwrap().map(Result::unwrap).eq(model));
 }
 
-/// A range over all that was deleted, in one leaf's place.
+/// A range over deleted records, which all were in one leaf.
 #[test]
 fn a_range_of_what_was_deleted() {
     let options = StoreOptions { versions_bytes_max: 1 << 20, ..with_history(64 << 20) };
@@ -110,7 +110,7 @@ fn a_range_of_what_was_deleted() {
     assert!(range().reverse().map(Result::unwrap).eq(model.into_iter().rev()));
 }
 
-/// A row that changes all the time costs one image for each run, and not one for each change.
+/// A row that changes all the time adds one image to each run, and not one for each change.
 #[test]
 fn what_no_snapshot_needs_stays_out() {
     let store = Store::open(vec![ram()], &with_history(64 << 20)).unwrap();
@@ -147,7 +147,7 @@ fn a_snapshot_is_given_up_when_the_device_may_hold_no_more() {
     assert!(error.to_string().contains(&qpair_block::format_bytes(bound)), "{error}");
 }
 
-/// Commits that only the device knows of are conflicts as the others are.
+/// Commits whose older values are only on the device cause conflicts, as the others do.
 #[test]
 fn conflicts_with_what_is_on_the_device() {
     let store = Store::open(vec![ram()], &with_history(64 << 20)).unwrap();
@@ -190,12 +190,12 @@ fn conflicts_with_what_is_on_the_device() {
     }
     assert_eq!(reads.commit().unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(ranges.commit().unwrap_err().kind(), ErrorKind::Conflict);
-    // The commit of `unchanged` is what it has read of.
+    // The commit has only read `unchanged`.
     assert_eq!(others.commit().unwrap_err().kind(), ErrorKind::Conflict);
 }
 
-/// A store on a small device, with a snapshot that needs what was replaced since, or without one,
-/// and how many records it takes then.
+/// Fills a store on a small device, with or without a snapshot that needs the replaced values.
+/// Returns also the number of records that fit then.
 fn fill(with_snapshot: bool) -> (Store, Option<Snapshot>, Table, u32) {
     let ram = RamOptions { size_bytes: 8 << 20, growable: false, ..RamOptions::default() };
     let device: Device = Arc::new(RamDevice::new(ram).unwrap());
@@ -224,7 +224,7 @@ fn fill(with_snapshot: bool) -> (Store, Option<Snapshot>, Table, u32) {
     (store, snapshot, table, records)
 }
 
-/// Readers do not make writers fail: a device that is full of older values gives them up.
+/// Readers do not make writers fail: a device that is full of older values discards them.
 #[test]
 fn a_full_device_gives_older_values_up_first() {
     let (store, snapshot, table, records) = fill(true);
@@ -238,8 +238,8 @@ fn a_full_device_gives_older_values_up_first() {
     assert!(records > without / 10 * 9, "{records} records, and {without} without a snapshot");
 }
 
-/// A reader of older values is told what the device says of them, and a write that fails is final,
-/// as all are.
+/// A reader of older values gets the device's error. A failed write of older values is final, as
+/// all failed writes are.
 #[test]
 fn errors_of_the_device() {
     let (device, _, control) = faulty();
@@ -271,8 +271,8 @@ fn errors_of_the_device() {
     assert_eq!(snapshot.get(&table, &key(3)).unwrap().unwrap(), b"before");
 }
 
-/// A writer that is faster than the device waits for it. Once an open snapshot was lost to the
-/// deletion of a range, although the device had room for all of its values.
+/// A writer that is faster than the device waits for it. A regression: an open snapshot was lost to
+/// the deletion of a range, although the device had room for all of its values.
 #[test]
 fn who_outruns_the_device_waits() {
     for log in [true, false] {
@@ -299,8 +299,8 @@ fn who_outruns_the_device_waits() {
     }
 }
 
-/// Snapshots are given up one after the other, the oldest first. Once all were given up when one
-/// had to be.
+/// Snapshots are given up one after the other, the oldest first. A regression: all of them were
+/// given up when one had to be.
 #[test]
 fn no_more_snapshots_are_given_up_than_must_be() {
     for history_bytes_max in [0, 512 << 10] {
@@ -311,7 +311,7 @@ fn no_more_snapshots_are_given_up_than_must_be() {
         let mut put = 0u32;
         let mut lost = 0;
         while lost < 20 {
-            // What a snapshot needs alone is a small part of what all may have.
+            // The values that one snapshot alone needs are a small part of the limit.
             for _ in 0..(if history_bytes_max == 0 { 50 } else { 500 }) {
                 table.put(&key(put % 50), &put.to_be_bytes().repeat(25)).unwrap();
                 put += 1;
@@ -329,7 +329,7 @@ fn no_more_snapshots_are_given_up_than_must_be() {
             };
             let now = snapshots.iter().filter(|of| is_lost(of)).count();
             assert!(snapshots[..now].iter().all(is_lost), "the oldest go first");
-            // Those of one run go together.
+            // Snapshots that share a run are given up together.
             let most = snapshots.len() * 3 / 4;
             assert!(lost > 0 || now <= most, "{now} of {} at once", snapshots.len());
             lost = now;

@@ -47,7 +47,7 @@ fn plan(random: &mut fastrand::Rng) -> Vec<Plan> {
         .collect()
 }
 
-/// The reads that a whole scan made; lists that are not there were seen empty.
+/// Records the reads of a whole scan. Missing lists were seen empty.
 fn read_all(seen: Vec<(Vec<u8>, Vec<u8>)>, ops: &mut Vec<Op>) {
     let mut seen: BTreeMap<_, _> = seen.into_iter().collect();
     for list in 0..LISTS {
@@ -68,7 +68,7 @@ async fn run_task(
             Plan::Append(list) => {
                 let element = next.fetch_add(1, Ordering::Relaxed);
                 let value = tx.get(table, &key(*list)).await?;
-                // The read before the write is one of the history.
+                // The read before the write belongs to the history.
                 ops.push(Op::Read(*list, decode(value.as_deref().unwrap_or_default())));
                 tx.put(table, &key(*list), &appended(value, element)).await?;
                 ops.push(Op::Append(*list, element));
@@ -124,7 +124,7 @@ fn run_thread(
     Ok(())
 }
 
-/// Whether a transaction of a history was committed. Only a conflict may stop one.
+/// Returns whether a transaction of a history was committed. Only a conflict may prevent that.
 fn outcome(result: qpair_engine::Result<()>) -> bool {
     match result {
         Ok(()) => true,
@@ -199,7 +199,7 @@ fn snapshot_histories_are_snapshot_isolated() {
         let (history, last) = concurrent(Isolation::Snapshot, seed);
         assert!(history.iter().filter(|done| done.committed).count() > 100);
         let mut found = anomalies(&history, &last);
-        // Write skew is allowed.
+        // Snapshot isolation allows write skew.
         skewed += usize::from(found.remove(&Anomaly::Serializable));
         assert_eq!(found, BTreeSet::new(), "seed {seed}");
     }

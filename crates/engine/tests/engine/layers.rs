@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../../../../docs/design/layers.md");
 
-/// From a module to another, and the number of places in which it is named there.
+/// For each pair of modules, the number of places in which the first names the second.
 type Imports = BTreeMap<(String, String), usize>;
 
-/// The lines of a fenced block of the page.
+/// Returns the lines of a fenced block of the page.
 fn block(name: &str) -> impl Iterator<Item = &'static str> {
     let fence = format!("```{name}");
     PAGE.lines().skip_while(move |line| *line != fence).skip(1).take_while(|line| *line != "```")
 }
 
-/// The height of each module: a line of the drawing is a layer, the last one is the lowest.
+/// Returns the height of each module: each line of the drawing is a layer, and the last line is the
+/// lowest.
 fn heights(drawing: &str) -> BTreeMap<String, usize> {
     let lines: Vec<&str> = block(drawing).collect();
     let modules = |line: &'static str| line.split('│').next().unwrap().split_whitespace();
@@ -24,14 +25,14 @@ fn heights(drawing: &str) -> BTreeMap<String, usize> {
     layers.flat_map(|(height, line)| modules(line).map(move |of| (of.to_owned(), height))).collect()
 }
 
-/// Code without comments, and without what is compiled for tests alone.
+/// Returns the code without comments, and without parts that are compiled for tests only.
 fn code(text: &str) -> String {
     let (mut code, mut skipped) = (String::new(), None);
     for line in text.lines() {
         let line = line.split("//").next().unwrap_or_default().trim_end();
         let indent = line.len() - line.trim_start().len();
         if let Some(of_item) = skipped {
-            // Its last line stands where its first one does.
+            // The item's last line has the indentation of its first line.
             if indent == of_item && line.ends_with(['}', ';', ',']) {
                 skipped = None;
             }
@@ -47,14 +48,15 @@ fn code(text: &str) -> String {
 
 struct Source {
     path: PathBuf,
-    /// The module of the crate's root that the file is, or is part of.
+    /// The top-level module that the file is, or is part of.
     module: String,
     /// The `super::` path from the file to the crate's root.
     root: String,
     code: String,
 }
 
-/// Adds the files of a folder, `depth` below the root; `module`: the one that they are parts of.
+/// Adds the files of a folder, `depth` below the root. `module` is the module that the files are
+/// part of.
 fn read(folder: &Path, module: Option<&str>, depth: usize, sources: &mut Vec<Source>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -158,8 +160,8 @@ fn modules_import_downward_only() {
     assert!(imports.is_empty(), "these go upward: {imports:?}");
 }
 
-/// The command has its own words for the way out ([`Remedy`](qpair_engine::Remedy)): the engine is
-/// used by other programs too.
+/// Programs have their own words for the remedy ([`Remedy`](qpair_engine::Remedy)), because the
+/// engine has other users than the command.
 #[test]
 fn no_text_of_the_engine_names_a_command_or_an_option() {
     let mut sources = sources();

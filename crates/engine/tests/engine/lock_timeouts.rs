@@ -28,7 +28,8 @@ fn a_change_that_timed_out_is_not_made_and_its_transaction_goes_on() {
     for said in ["holder", "1ms", "table t"] {
         assert!(error.to_string().contains(said), "{error}");
     }
-    // It has left the row's queue: the lock goes to the next that asks, and this one may ask again.
+    // The transaction has left the row's queue: the lock goes to the next one that asks, and this
+    // one may ask again.
     holder.commit().unwrap();
     table.put(b"x", b"3").unwrap();
     waiting.put(&table, b"x", b"4").unwrap();
@@ -65,7 +66,7 @@ fn the_stores_timeout_holds_for_what_says_none_of_its_own() {
     let mut holder = store.begin();
     holder.put(&table, b"x", b"1").unwrap();
     assert_eq!(table.put(b"x", b"2").unwrap_err().kind(), ErrorKind::TimedOut);
-    // One that waits longer gets the lock when it is given up.
+    // A transaction that waits longer gets the lock when it is released.
     let (patient, other) = (store.task(), table.clone());
     let task = store.spawn(move || async move {
         let mut transaction = patient.begin_with(&within(Duration::MAX));

@@ -15,9 +15,9 @@ fn open(device: &Device, options: &StoreOptions) -> Result<Store> {
     Store::open(vec![device.clone()], options)
 }
 
-/// Devices as a crash at this moment finds them.
+/// Returns copies of the devices, as a crash at this moment leaves them.
 fn crashed(device: &Device, log: &Device) -> (Device, Device) {
-    // The log first: what is acknowledged meanwhile is in neither.
+    // Copy the log first: commits acknowledged meanwhile are in neither copy.
     let log = copy_of(log.as_ref(), log.size_bytes());
     (copy_of(device.as_ref(), device.size_bytes()), log)
 }
@@ -28,7 +28,7 @@ fn fixed(size_bytes: u64) -> Device {
 }
 
 fn value(i: u32) -> Vec<u8> {
-    // Some do not fit into a leaf.
+    // Some values do not fit into a leaf.
     vec![i as u8; if i.is_multiple_of(17) { 9000 } else { 100 }]
 }
 
@@ -58,7 +58,7 @@ fn what_was_acknowledged_is_in_the_log_device() {
         assert!(store.report().recovered.unwrap().commits >= 300);
         assert_filled(&store, 300);
         fill(&store, 300..400);
-        // Again, after a recovery; and once more, after the checkpoint that ends it.
+        // Crash again after a recovery, and once more after the checkpoint that ends it.
         let (left, left_log) = crashed(&left, &left_log);
         let store = open(&left, &with_log(existing(page_size, 256), &left_log)).unwrap();
         assert_filled(&store, 400);
@@ -92,7 +92,7 @@ fn a_log_device_that_is_not_given() {
     let (left, left_log) = crashed(&device, &log);
     store.close().unwrap();
 
-    // It was not closed: nothing but its own log device will do.
+    // The store was not closed, so it needs its own log device.
     let existing = existing(4096, 256);
     let error = open(&left, &existing).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Member);
@@ -110,7 +110,8 @@ fn a_log_device_that_is_not_given() {
     assert_filled(&store, 50);
     drop(store);
 
-    // It was closed: for reading none is needed, for writing it has to be said where the log goes.
+    // The store was closed: reading needs no log device, and for writing the options must say where
+    // the log goes.
     open(&device, &reading(4096, 256)).unwrap().close().unwrap();
     let error = open(&device, &existing).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Member);
@@ -124,8 +125,8 @@ fn the_log_of_a_closed_store_moves() {
     let inside = StoreOptions { log_place: LogPlace::Store, ..existing.clone() };
     open(&device, &options(4096, 256)).unwrap().close().unwrap();
     let mut keys = 0;
-    // From the store to a device, to another, into the store again, and to the first, which holds
-    // what is old by now.
+    // Move the log from the store to a device, to another one, back into the store, and to the
+    // first device, whose content is old by then.
     let places = [
         with_log(existing.clone(), &first),
         with_log(existing.clone(), &second),
@@ -167,7 +168,7 @@ fn what_is_no_log_device_of_this_store() {
     let foreign = ram();
     write_bytes(foreign.as_ref(), 8192, &[1; 512]);
     assert_eq!(kind(&foreign), ErrorKind::Exists);
-    // A store that was not closed keeps the log that it has.
+    // A store that was not closed keeps its log.
     let (device, log) = (ram(), ram());
     let store = open(&device, &options(4096, 256)).unwrap();
     fill(&store, 0..3);
@@ -211,8 +212,8 @@ fn a_closed_store_that_is_older_than_its_log_device() {
         fill(&store, keys * 10..keys * 10 + 10);
         store.close().unwrap();
     }
-    // There is no log, so nothing is missing; and no chunk of the lives that it does not know
-    // counts in the next.
+    // There is no log, so nothing is missing. Chunks of unknown incarnations do not count in the
+    // next one.
     let store = open(&old, &with_log(existing.clone(), &log)).unwrap();
     fill(&store, 0..1);
     let (left, left_log) = crashed(&old, &log);
@@ -251,7 +252,7 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
     assert!((4 * (64 << 10)..=max).contains(&used) && max == 10 * (64 << 10), "{used} of {max}");
     let told = metrics.to_prometheus();
     assert!(told.contains(&format!("qpair_log_device_used_bytes {used}\n")), "{told}");
-    // One that can never fit is refused, and changes nothing.
+    // A commit that can never fit is refused, and changes nothing.
     let error = store
         .transact(|tx| {
             let table = store.table("t")?;
@@ -259,7 +260,7 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
         })
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    // One that takes most of it goes through, and others after it.
+    // A commit that takes most of the log succeeds, and so do others after it.
     store
         .transact(|tx| {
             let table = store.table("u")?;
@@ -274,8 +275,9 @@ fn a_full_log_device_lets_commits_wait_for_a_checkpoint() {
     common::assert_sound(&[device], 4096);
 }
 
-/// Two commits that each need most of the log device go one after the other. They once made
-/// checkpoints for each other forever, or each kept half of the space that the other needed.
+/// Two commits that each need most of the log device are made one after the other. A regression:
+/// they made checkpoints for each other for ever, or each kept half of the space that the other
+/// needed.
 #[test]
 fn large_commits_on_a_full_log_device_go_one_after_the_other() {
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {

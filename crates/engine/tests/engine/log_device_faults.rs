@@ -1,5 +1,5 @@
-//! Log devices that fail, vanish or are full: the store is read-only with the cause, and what was
-//! acknowledged is kept.
+//! Log devices that fail, vanish or are full: the store becomes read-only with the cause, and
+//! acknowledged commits are kept.
 
 use crate::common;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ fn put_until_refused(table: &Table, keys: std::ops::Range<u32>) -> u32 {
     let first = keys.start;
     for i in keys.clone() {
         if let Err(error) = table.put(&key(i), &value(i)) {
-            // The one that meets the failure, or one that comes after it.
+            // The call that meets the failure returns one error, and later calls another.
             assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io), "{error}");
             return i - first;
         }
@@ -54,7 +54,7 @@ fn the_first_write_that_fails_is_final() {
     let error = table.put(&key(50), &value(50)).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(&format!("writing the log to {}", log.info().name)), "{text}");
-    // Once: the device is well again, and the store does not believe it.
+    // The device failed once and works again, but the store stays read-only.
     for error in [table.delete(&key(1)).unwrap_err(), store.checkpoint().unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
         assert!(error.to_string().contains("writing the log"), "{error}");
@@ -76,7 +76,7 @@ fn a_log_device_that_vanishes() {
     let table = store.table("t").unwrap();
     assert_eq!(put_until_refused(&table, 0..100), 100);
     log_control.fail_all(true);
-    // The threads that wait are told, whichever worker has their commits.
+    // All waiting threads get the error, whichever worker has their commits.
     let waiting: Vec<_> = (0..4)
         .map(|_| {
             let table = table.clone();
@@ -87,13 +87,13 @@ fn a_log_device_that_vanishes() {
         assert_eq!(thread.join().unwrap(), ErrorKind::ReadOnly);
     }
     assert!(store.is_read_only());
-    // A change that may be lost is refused; what lies beside it may be.
+    // A read of a change that may be lost is refused. A read of a record beside it may be refused.
     assert_eq!(table.get(&key(100)).unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(table.get(&key(7)).unwrap(), Some(value(7)));
     assert_eq!(table.range(&key(0)[..]..&key(50)[..]).unwrap().take(50).count(), 50);
     drop(table);
     store.close().unwrap_err();
-    // As long as it is gone nothing is written, and with it back nothing is missing.
+    // While the device is missing, nothing is written. Once it is back, nothing is lost.
     let open = |options: StoreOptions| Store::open(vec![device.clone()], &options);
     assert_eq!(open(with_log(existing(PAGE, FRAMES), &log)).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(open(existing(PAGE, FRAMES)).unwrap_err().kind(), ErrorKind::Member);
@@ -105,7 +105,7 @@ fn a_log_device_that_vanishes() {
 }
 
 /// Each write, or each flush, of either device fails in turn, or is the last one. The store becomes
-/// read-only at most, and has everything that was acknowledged when it is opened again.
+/// read-only at most. When it is reopened, it has everything that was acknowledged.
 #[test]
 fn each_write_or_flush_of_either_fails() {
     for (of_log, op, step) in
@@ -149,7 +149,8 @@ fn each_write_or_flush_of_either_fails() {
                 }
                 struck += 1;
             }
-            // The log is forced out by its writes; only its superblock is flushed.
+            // Writes of the log are durable by themselves (FUA). Only the log's superblock is
+            // flushed.
             let least = if op == Op::Flush && of_log { 1 } else { 5 };
             assert!(struck >= least, "{struck} of {op:?}, log: {of_log}");
         }
@@ -166,8 +167,8 @@ fn a_log_device_that_cannot_grow() {
     assert_eq!(put_until_refused(&table, 0..8000), 8000);
     assert!(store.statistics().unwrap().checkpoints > 3);
     assert!(log.size_bytes() < 2 << 20);
-    // What has no room on it as it is, is refused and changes nothing; once it can grow there is
-    // room.
+    // A commit that does not fit on the present log device is refused and changes nothing. Once the
+    // device can grow, the commit fits.
     let large = || {
         store.transact(|tx| {
             (0..4000).try_for_each(|i| tx.put(&table, &key(90_000 + i), &[7; 60]).map(|_| ()))
@@ -228,8 +229,8 @@ fn tools_with_and_without_the_log_device() {
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
     }
 
-    // A log that cannot be read may have had commits that a program relies on, whatever of it is
-    // there.
+    // An unreadable log may have had commits that a program relies on, whatever part of it can be
+    // read.
     let bad = FaultDevice::new(left_log.clone(), FaultOptions::default()).unwrap();
     bad.control().fail_range(Op::Read, common::SUPERBLOCK_BYTES..left_log.size_bytes());
     let bad = LogPlace::Device(Arc::new(bad));
@@ -238,7 +239,7 @@ fn tools_with_and_without_the_log_device() {
     let dump = dump_log(members, &bad, &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(dump.unreadable && dump.commits == 0, "{dump:?}");
 
-    // With its log the store only needs recovery; without it what the checkpoint has is saved.
+    // With its log, the store only needs recovery. Without it, the checkpoint's data is saved.
     let target = ram();
     assert!(repaired(&left, own.clone(), &target).healthy);
     let report = repaired(&left, LogPlace::Unsaid, &target);

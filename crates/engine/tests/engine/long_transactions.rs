@@ -1,8 +1,8 @@
-//! Long writing transactions beside short ones: they commit, after a number of attempts that their
-//! rows bound.
+//! Long writing transactions beside short ones: they commit after a number of attempts that is
+//! bounded by the number of their rows.
 //!
-//! A transaction of 200 rows once never committed beside eight threads that changed single rows:
-//! each attempt locked only the row on which the one before had lost.
+//! A regression: a transaction of 200 rows never committed beside eight threads that changed single
+//! rows, because each attempt locked only the row on which the one before had lost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,7 @@ fn key(i: u32) -> [u8; 4] {
 }
 
 /// Runs a transaction several times beside threads that change single rows. Returns how often the
-/// closure ran for each that committed.
+/// closure ran for each commit.
 fn attempts_beside_short_changes(run: impl Fn(&mut Transaction, &Table) -> Result<()>) -> Vec<u32> {
     let store = Store::open(vec![ram()], &options(4096, 4096)).unwrap();
     let table = store.table("t").unwrap();

@@ -1,5 +1,5 @@
-//! The promises of a store, one module for each subject. All are in one program, because each
-//! program would be linked separately.
+//! The tests of a store's promises, one module for each subject. All are in one program, because
+//! each program would be linked separately.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

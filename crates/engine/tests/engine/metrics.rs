@@ -39,7 +39,7 @@ fn what_happened_is_counted() {
     let now = store.metrics().unwrap();
     assert_eq!(now.commits - before.commits, 103);
     assert_eq!((now.conflicts, now.rollbacks - before.rollbacks), (1, 2));
-    // All but the one that did not wait.
+    // All commits except the one that did not wait.
     assert_eq!(now.commit_latency_us.count() - before.commit_latency_us.count(), 102);
     assert!(now.log_bytes > 103 * 60 && now.log_writes > 0 && now.commits_per_log_write() > 0.0);
     assert_eq!(now.checkpoints, now.checkpoint_us.count());
@@ -56,7 +56,7 @@ fn what_happened_is_counted() {
     assert_eq!(observer.metrics().unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// Reads the format by its own rules: comments first, names, labels, numbers.
+/// Parses the format by its own rules: comments first, then names, labels and numbers.
 fn parse(text: &str) -> BTreeMap<String, (String, Vec<(String, f64)>)> {
     let mut families: BTreeMap<String, (String, Vec<(String, f64)>)> = BTreeMap::new();
     let is_name = |name: &str| {

@@ -20,7 +20,7 @@ fn options_that_cannot_be() {
     let open = |options: StoreOptions| Store::open(vec![ram()], &options).unwrap_err();
     let small = open(options(PAGE, 8));
     assert_eq!(small.kind(), ErrorKind::NoMemory);
-    // What it says would do does.
+    // The value that the error recommends is enough.
     let enough = small.way_out().unwrap().strip_prefix("give at least ").unwrap();
     let memory_bytes = qpair_block::parse_bytes(enough).unwrap();
     Store::open(vec![ram()], &StoreOptions { memory_bytes, ..options(PAGE, 8) }).unwrap();
@@ -57,7 +57,7 @@ fn keys_and_values_too_long() {
     table.put(&vec![1; longest], b"fits").unwrap();
     let long = vec![1; longest + 1];
     assert_eq!(table.put(&long, b"").unwrap_err().kind(), ErrorKind::KeyTooLong);
-    // Asking for what cannot be there is no error.
+    // Looking up a key that is too long to exist is not an error.
     assert_eq!(table.get(&long).unwrap(), None);
     assert!(!table.delete(&long).unwrap());
     let large = vec![1; VALUE_LEN_MAX + 1];
@@ -101,7 +101,8 @@ fn a_device_that_cannot_be_written() {
     assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Io), "{error}");
 }
 
-/// Many more tasks than frames, all with pages in flight: slow, but every one finishes.
+/// Runs many more tasks than frames, all with pages in flight. That is slow, but every task
+/// finishes.
 #[test]
 fn more_tasks_than_frames() {
     let delay = DelayOptions { read_us: 50, ..DelayOptions::default() };
@@ -171,7 +172,7 @@ fn calls_in_the_wrong_place() {
         panic!("it should not wait")
     };
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Invalid);
-    // In a transaction.
+    // The same in a transaction.
     let (of, to) = (store.task(), table.clone());
     let put = move || async move { of.begin().put(&to, b"large", &[1; 5000]).await };
     let (of, to) = (store.task(), table.clone());
@@ -189,8 +190,8 @@ fn calls_in_the_wrong_place() {
     assert_eq!(empty.err().unwrap().kind(), ErrorKind::Invalid);
 }
 
-/// A blocking call that is refused on a worker once ended the transaction, with everything that it
-/// had written.
+/// A regression: a refused blocking call on a worker ended the transaction and lost everything that
+/// it had written.
 #[test]
 fn a_transaction_outlives_a_call_in_the_wrong_place() {
     let store = filled(&ram(), 5000);
@@ -211,8 +212,8 @@ fn a_transaction_outlives_a_call_in_the_wrong_place() {
     assert_eq!(table.get(b"first").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// Ids of transactions belong to one store: a savepoint of another store once cut off the writes of
-/// this one.
+/// Transaction ids belong to one store. A regression: a savepoint of another store cut off the
+/// writes of this one.
 #[test]
 fn a_savepoint_of_another_store() {
     let open = || Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
@@ -242,7 +243,7 @@ fn tables_are_opened_in_tasks_while_others_are_made() {
                 store.spawn(move || async move {
                     let mut number = 0;
                     while !stop.load(Ordering::Relaxed) {
-                        // One that is open needs no waiting.
+                        // A table that is already open can be opened without waiting.
                         assert!(of.existing_table("t").unwrap().is_some());
                         number = (number + 1) % 60;
                         if let Err(error) = of.existing_table(&format!("n{number}")) {
@@ -321,7 +322,7 @@ fn a_task_that_panics() {
             }
         }
     }
-    // In the making of the task, not in its running.
+    // The panic occurs while the future is made, not while it runs.
     let made = store
         .spawn(|| -> std::future::Ready<()> { std::panic::resume_unwind(Box::new("on purpose")) });
     assert_eq!(made.join().unwrap_err().kind(), ErrorKind::Closed);
@@ -332,7 +333,7 @@ fn a_task_that_panics() {
     store.close().unwrap();
 }
 
-/// Tasks that go away while their pages and large values are on their way: no frame is lost.
+/// Drops tasks while their pages and large values are in flight: no frame is lost.
 #[test]
 fn tasks_that_are_dropped_in_flight() {
     let delay = DelayOptions { read_us: 200, write_us: 200, ..DelayOptions::default() };
@@ -368,7 +369,7 @@ fn tasks_that_are_dropped_in_flight() {
             .join()
             .unwrap();
     }
-    // Every frame is still to be had: large reads need many at once, and lookups all of the tree.
+    // All frames are still available: large reads need many at once, and lookups all of the tree.
     for _ in 0..3 {
         for i in 0..3 {
             let found = table.get(format!("large {i}").as_bytes()).unwrap();
@@ -384,7 +385,7 @@ fn tasks_that_are_dropped_in_flight() {
     assert_eq!(report.leaked_pages, 0);
 }
 
-/// Another store's errors, another store's tasks: nothing is shared but the process.
+/// Errors and tasks of one store do not affect another store of the process.
 #[test]
 fn a_closed_store_says_so() {
     let store = filled(&ram(), 100);
@@ -405,10 +406,10 @@ fn a_closed_store_says_so() {
     assert_eq!(task.join().unwrap_err().kind(), ErrorKind::Closed);
     assert!(!ran.load(Ordering::Relaxed));
     assert_eq!(other.clone().close().map_err(|error| error.kind()), Ok(()));
-    // A transaction notes what it is told, and is refused when it commits.
+    // A transaction only gathers its writes, and is refused when it commits.
     let mut late = other.begin();
     let _ = late.put(&table, b"k", b"v");
-    // Also of what is in memory still.
+    // This also applies to data that is still in memory.
     let refused = [
         table.put(&key(1), b"late").map(drop),
         table.delete(&key(1)).map(drop),
@@ -429,12 +430,12 @@ fn a_closed_store_says_so() {
     for (at, outcome) in refused.into_iter().enumerate() {
         assert_eq!(outcome.map_err(|error| error.kind()), Err(ErrorKind::Closed), "call {at}");
     }
-    // What a range has read it still gives; then it says so.
+    // A range still returns the records that it has read, and then the error.
     assert_eq!(range.find_map(Result::err).unwrap().kind(), ErrorKind::Closed);
     committed.wait_durable().unwrap();
 }
 
-/// A device error that is no EIO keeps its own kind.
+/// A device error other than EIO keeps its own kind.
 #[test]
 fn the_device_has_the_word() {
     let (device, _, control) = faulty();
@@ -463,7 +464,8 @@ fn a_store_whose_last_owner_is_a_task() {
     drop((table, store));
     go.send(()).unwrap();
     handle.join().unwrap();
-    // The close goes on behind; until it is done the superblock says so.
+    // The close continues in the background. Until it is done, the superblock says that the store
+    // is open.
     let report = loop {
         match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
             Ok(store) => break store.check(&|_, _| ()).unwrap(),
@@ -475,8 +477,8 @@ fn a_store_whose_last_owner_is_a_task() {
     assert_eq!(report.tables[1].records, 500);
 }
 
-/// In the closure of a transaction, a call that is not one of the transaction would wait for the
-/// calling thread itself.
+/// In the closure of a transaction, a call outside of the transaction would wait for the calling
+/// thread itself.
 #[test]
 fn changes_beside_ones_own_transaction() {
     let device = common::ram();
@@ -500,7 +502,7 @@ fn changes_beside_ones_own_transaction() {
             refused(table.put(b"third", b"3").map(drop));
             inner.lock(&table, b"key")
         }));
-        // Any other transaction may change what it has not changed.
+        // Other calls may change rows that the transaction has not changed.
         table.put(b"other", b"1")?;
         // Another thread waits for its turn.
         let waiting = table.clone();
@@ -523,8 +525,8 @@ fn changes_beside_ones_own_transaction() {
     assert_sound(&[device], 512);
 }
 
-/// A blocking call on a worker is refused even if all pages are in memory; otherwise it would only
-/// work with little data.
+/// A blocking call on a worker is refused even if all pages are in memory. Otherwise it would work
+/// with little data only.
 #[test]
 fn blocking_calls_on_a_worker_are_refused_with_all_in_memory() {
     for log in [true, false] {

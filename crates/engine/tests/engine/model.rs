@@ -1,4 +1,4 @@
-//! The store against a model: random operations, tiny pools, every page size.
+//! Compares the store with a model: random operations, tiny pools, every page size.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -50,7 +50,7 @@ fn run(seed: u64, page_size: usize, frames: u64, operations: usize) {
     let longest = store.key_len_max();
     for i in 0..operations {
         let key = random_key(&mut random, longest);
-        // Phases of growth and of shrinking, so that merges happen too.
+        // Phases of growth and of shrinking, so that pages are merged too.
         let deletes = if (i / 1500) % 2 == 0 { 2 } else { 8 };
         match random.u8(0..12) {
             n if n < deletes => {
@@ -112,8 +112,8 @@ fn pages_of_64_kib() {
     run(3, 65536, 64, 4000);
 }
 
-/// Many tasks on two workers, each with keys of its own, all in the same few leaves of a pool that
-/// is too small.
+/// Many tasks on two workers, each with its own keys, all in the same few leaves of a pool that is
+/// too small.
 #[test]
 fn concurrent_tasks_in_a_tiny_pool() {
     let device = ram();
@@ -155,7 +155,7 @@ async fn worker(table: TaskTable, task: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     model
 }
 
-/// Sorted loads of many sizes, then lookups, scans, and changes on top.
+/// Sorted loads of many sizes, followed by lookups, scans and changes.
 #[test]
 fn sorted_loads() {
     for (page_size, records, seed) in
@@ -205,7 +205,7 @@ fn an_unsorted_load_changes_nothing() {
     assert!(table.bulk_load(records).is_err());
     compare(&table, &BTreeMap::new());
     let free = store.report().free_pages;
-    // What remains are the log's segments, and a few pages.
+    // The log's segments remain, and a few pages.
     let pages = store.report().pages;
     assert!(free + 6 * 128 + 40 > pages, "pages of the load were given back: {free} of {pages}");
 }

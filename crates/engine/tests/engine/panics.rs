@@ -17,8 +17,8 @@ fn value(i: u32) -> Vec<u8> {
     format!("value {i}").into_bytes()
 }
 
-/// With a panic planted: changes and reads of many tasks at once, until one is told of it, then all
-/// are.
+/// Plants a panic and makes changes and reads in many tasks at once. Once one task gets the error,
+/// all must.
 fn falls(canary: Canary, runtime: impl Fn() -> Runtime) {
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
@@ -52,7 +52,7 @@ fn falls(canary: Canary, runtime: impl Fn() -> Runtime) {
             })
             .collect();
         for task in tasks {
-            // Those that panicked are gone; the others are told, and none waits for ever.
+            // The tasks that panicked are gone. The others get the error, and none waits for ever.
             let kind = task.join().and_then(|outcome| outcome).unwrap_err().kind();
             assert!(matches!(kind, ErrorKind::Closed | ErrorKind::Panicked), "{kind:?}");
         }
@@ -123,14 +123,14 @@ fn a_panic_of_the_program_ends_what_panicked() {
         .await
     });
     assert_eq!(handle.join().unwrap_err().kind(), ErrorKind::Closed);
-    // Progress is told on the caller's thread.
+    // Progress is reported on the caller's thread.
     let told = catch_unwind(AssertUnwindSafe(|| {
         table.delete_range_with(key(5).., |_| -> ControlFlow<()> {
             panic!("of the program");
         })
     }));
     assert!(told.is_err());
-    // The rows are free, nothing of it is there, and the store goes on.
+    // The rows are unlocked, nothing of the transaction is visible, and the store works.
     for i in 0..5 {
         assert_eq!(table.get(&key(i)).unwrap(), Some(value(i)));
         table.put(&key(i), &value(i + 1)).unwrap();
@@ -159,7 +159,7 @@ fn a_store_that_fails_to_open_lets_go_of_its_devices() {
         }
         drop(tables);
         store.crash();
-        // One of the tasks that recover panics; others are still under way.
+        // One of the tasks of the recovery panics while others are still under way.
         let planted = StoreOptions {
             format: false,
             canary: Some(Canary::PanicInSplit),

@@ -5,7 +5,7 @@ use qpair_block::{FaultControl, Op};
 use qpair_engine::{ErrorKind, Store, Table};
 
 const PAGE: usize = 512;
-/// Keys far from one another: each in a leaf of its own.
+/// Keys far apart, each in a leaf of its own.
 const KEYS: [u32; 20] = {
     let mut keys = [0; 20];
     let mut i = 0;
@@ -36,7 +36,7 @@ fn get_all(table: &Table) -> Result<(), ErrorKind> {
     Ok(())
 }
 
-/// A store with none of the table's leaves in memory.
+/// Returns a reopened store with none of the table's leaves in memory.
 fn just_opened() -> (Store, Table, FaultControl) {
     let (device, _, control) = faulty();
     let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
@@ -83,8 +83,8 @@ fn a_transaction_reads_ahead_and_has_no_snapshot_yet() {
             let before = reads.seen(Op::Read);
             transaction.prefetch(announced()).await.unwrap();
             let ahead = reads.seen(Op::Read) - before;
-            // Another's change since then: its first read comes after that, and the place that was
-            // remembered is out of date.
+            // Another transaction changes the record. The first read comes after that, and the
+            // remembered position is out of date.
             let mut other = of_task.begin();
             for key in [KEYS[3] + 1, KEYS[3]] {
                 other.put(&table_of, &key.to_be_bytes(), &[8; 40]).await.unwrap();
@@ -135,7 +135,7 @@ fn an_error_of_one_prefetch_is_not_told_later() {
     let outcome = store
         .spawn(move || async move {
             let keys = KEYS.map(u32::to_be_bytes);
-            // The pages above the leaves.
+            // Load the pages above the leaves.
             for key in &keys {
                 let near = (u32::from_be_bytes(*key) + 40).to_be_bytes();
                 of_task.prefetch([(&table, near.as_slice())]).await.unwrap();
@@ -158,14 +158,14 @@ fn prefetch_on_a_worker_of_another_store() {
     let (large, _, _) = faulty();
     let small = Store::open(vec![small], &options(PAGE, 64)).unwrap();
     let large = Store::open(vec![large], &options(PAGE, 2000)).unwrap();
-    // Its root is in a frame that the other store does not have.
+    // The table's root is in a frame number that the other store does not have.
     let tables: Vec<_> = (0..200).map(|i| large.table(&format!("t{i}")).unwrap()).collect();
     let table = tables.last().unwrap().clone();
     let of_task = large.task();
     let outcome = small
         .spawn(move || async move {
             let keys = || [(&table, &b"k"[..])];
-            // Into caches: nothing is waited for, and nothing can fail.
+            // This fills caches only: it neither waits nor fails.
             of_task.begin().prefetch_cached(keys()).unwrap();
             of_task.prefetch(keys()).await.map_err(|error| error.kind())
         })
@@ -178,7 +178,7 @@ fn prefetch_on_a_worker_of_another_store() {
 fn a_range_reads_what_it_needs() {
     const FROM: u32 = 500;
     for len in [3, 30, 60, 200] {
-        // One key after the other: the pages that there are, and those above them.
+        // Read key after key: this counts the leaves and the pages above them.
         let (_store, table, control) = just_opened();
         let before = control.seen(Op::Read);
         for key in FROM..FROM + len {
@@ -205,7 +205,7 @@ fn a_range_reads_what_it_needs() {
                 let what = format!("{len} keys, bounded {bounded}, reverse {reverse}");
                 assert!(read >= needed && read <= needed + 1, "{what}: {read} instead of {needed}");
 
-                // Without a transaction, from memory and from the device.
+                // The same without a transaction, from memory and from the device.
                 let (_cold_store, cold, control) = just_opened();
                 for (table, there) in [(&table, true), (&cold, false)] {
                     let before = control.seen(Op::Read);

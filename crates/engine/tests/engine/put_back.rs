@@ -30,7 +30,7 @@ fn is_page(bytes: &[u8], page: u64) -> bool {
     id_of(bytes) == page && sum == crc32c(&bytes[4..])
 }
 
-/// All pages that were in the places of a store's pages at one time or another, the newest last.
+/// All versions of each page of a store over time, the newest last.
 #[derive(Default)]
 struct Past(BTreeMap<u64, Vec<Vec<u8>>>);
 
@@ -61,7 +61,7 @@ fn aged(seed: u64, rounds: u32) -> (Device, Model, Past) {
         let some = if round == 0 { KEYS } else { random.u32(1..60) };
         let first = if round % 3 == 0 { 0 } else { random.u32(0..KEYS) };
         for turn in 0..some {
-            // Next to one another, so that a page stays in its place for a while, or anywhere.
+            // Change adjacent keys, so that a page stays in its place for a while, or any keys.
             let i = if round % 2 == 0 { (first + turn) % KEYS } else { random.u32(0..KEYS) };
             let mut value = vec![0; if i % 50 == 7 { 1200 } else { 24 }];
             random.fill(&mut value);
@@ -84,7 +84,7 @@ fn aged(seed: u64, rounds: u32) -> (Device, Model, Past) {
 }
 
 /// Checks that lookups, scans, `check` and `backup` all report the damage. Returns a description of
-/// the first that gives wrong data or no error.
+/// the first one that gives wrong data or no error.
 fn told_wrong(device: &Device, model: &Model) -> Option<String> {
     let store = match Store::open(vec![device.clone()], &reading(PAGE, FRAMES)) {
         Ok(store) => store,
@@ -147,7 +147,7 @@ fn put_back(seed: u64, rounds: u32, cases: usize) -> (usize, usize, Vec<String>)
     let (mut like, mut unseen) = (0, Vec::new());
     for (page, old) in &all {
         let whole = read_page(device.as_ref(), PAGE, *page);
-        // Kind, level, tree and lengths of the fences.
+        // The kind, level, tree and lengths of the fences.
         let header = |of: &[u8]| (of[4..6].to_vec(), of[24..28].to_vec(), of[36..44].to_vec());
         like += usize::from(header(old) == header(&whole));
         write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, old);
@@ -288,8 +288,8 @@ fn without_versions(device: &Device) {
     }
 }
 
-/// A store from before there were versions is read as it is, backed up, changed page by page, and
-/// is of the newer kind from its first change on.
+/// A store made before pages had versions is read as it is, backed up, and changed page by page.
+/// From its first change on it is of the newer kind.
 #[test]
 fn a_store_without_versions_goes_on() {
     let (device, mut model, _) = aged(3, 6);
@@ -315,7 +315,7 @@ fn a_store_without_versions_goes_on() {
         model.insert(key(i), b"changed".to_vec());
     }
     store.checkpoint().unwrap();
-    // As a crash leaves it, too.
+    // A crash leaves a valid store, too.
     let crashed = copy_of(device.as_ref(), device.size_bytes());
     drop(table);
     store.close().unwrap();

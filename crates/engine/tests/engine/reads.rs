@@ -23,7 +23,7 @@ fn look_up(reads: u32) -> (u32, u64) {
     let options = StoreOptions { workers: 1, reads, ..existing(PAGE, 4096) };
     let store = Store::open(vec![device], &options).unwrap();
     let table = store.table("t").unwrap();
-    // The root and what is below it.
+    // Load the root and the pages below it.
     drop(table.get(&0u32.to_be_bytes()).unwrap());
     noted.lock().unwrap().clear();
     let tasks: Vec<_> = (0..RECORDS)

@@ -73,7 +73,7 @@ fn crash_after_crash_before_a_checkpoint_is_made() {
             table.put(&key.to_be_bytes(), &[life; 30]).unwrap();
             model.insert(key.to_be_bytes().to_vec(), vec![life; 30]);
         }
-        // The checkpoint that begins with the opening may be anywhere.
+        // The checkpoint that begins with the opening may be at any stage.
         device = copy_of(device.as_ref(), device.size_bytes());
     }
     Store::open(vec![device.clone()], &small(false)).unwrap().close().unwrap();
@@ -128,7 +128,7 @@ fn tables_that_are_made_and_dropped() {
         let store = Store::open(vec![device.clone()], &small(false)).unwrap();
         assert_eq!(store.table_names().unwrap().len(), 10);
         assert_eq!(content(&store, "t15").len(), 100);
-        // What was dropped becomes free in the background, once the store may be changed.
+        // Dropped tables are freed in the background, once the store may be changed.
         store.checkpoint().unwrap();
         while store.tables_being_dropped() > 0 {
             std::thread::yield_now();
@@ -138,8 +138,8 @@ fn tables_that_are_made_and_dropped() {
     }
 }
 
-/// Ids of trees are not used twice: a table that is created after another was dropped is empty,
-/// whatever records the log has of either, and it is not taken for the dropped table.
+/// Tree ids are not reused: a table that is created after another was dropped is empty, whatever
+/// records of the two the log has, and it is not taken for the dropped table.
 #[test]
 fn a_table_made_after_one_that_was_dropped() {
     let device = ram();
@@ -194,7 +194,7 @@ fn tables_dropped_beside_checkpoints() {
         store.drop_table("another").unwrap();
         checkpoints.join().unwrap();
         let copy = copy_of(device.as_ref(), device.size_bytes());
-        // As its last checkpoint has it, too, with what is being dropped.
+        // The same for the store at its last checkpoint, with the tables that are being dropped.
         let at_checkpoint = StoreOptions { at_checkpoint: true, ..small(false) };
         let report =
             Store::open(vec![copy.clone()], &at_checkpoint).unwrap().check(&|_, _| ()).unwrap();
@@ -239,8 +239,8 @@ fn a_sorted_load_survives_once_it_has_returned() {
     assert_eq!(content(&store, "t").len(), 2000);
 }
 
-/// Keys of all lengths and orders, in trees of pages of all sizes: recovery builds them leaf by
-/// leaf, and the trees are sound.
+/// Recovery builds sound trees leaf by leaf from keys of all lengths and orders, with all page
+/// sizes.
 #[test]
 fn whatever_the_keys_are_recovery_makes_a_sound_tree_of_them() {
     for (seed, page_size, frames) in
@@ -292,7 +292,7 @@ fn whatever_the_keys_are_recovery_makes_a_sound_tree_of_them() {
                         .unwrap();
                 }
             }
-            // The second half of the changes meets a tree that is there.
+            // The second half of the changes is applied to an existing tree.
             if round == 0 {
                 store.checkpoint().unwrap();
             }
@@ -324,14 +324,14 @@ fn a_recovery_that_moves_many_pages_can_be_interrupted_by_a_crash() {
         value
     };
     let device = ram();
-    // As large as it will become, so that no checkpoint begins since it has grown.
+    // Grow the device to its final size, so that growth does not start a checkpoint.
     device.grow(200 << 20).unwrap();
     let store = Store::open(vec![device.clone()], &options(true)).unwrap();
     let table = store.table("t").unwrap();
     table
         .bulk_load((0..ROWS).map(move |row| Ok((row.to_be_bytes().to_vec(), value(row, 0)))))
         .unwrap();
-    // One row of each leaf.
+    // Change one row of each leaf.
     for first in (0..ROWS).step_by(300) {
         store
             .transact(|tx| {
@@ -389,8 +389,8 @@ fn a_log_with_changes_of_more_tables_than_memory_has_pages() {
         assert_eq!(found.unwrap(), table.to_be_bytes(), "{table}");
     }
     store.close().unwrap();
-    // Once it is closed it needs no more than was given. So many tables are open at most, and those
-    // go on.
+    // Once closed, the store needs only the memory that was given. So many tables can be open at
+    // most, and these can be used.
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, 64)).unwrap();
     assert_eq!(store.report().memory_bytes, 64 * PAGE as u64);
     let mut opened = Vec::new();

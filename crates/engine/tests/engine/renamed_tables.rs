@@ -1,5 +1,5 @@
-//! Renames tables: access by both names, before and after a crash at any moment, and the software
-//! that may read the store then.
+//! Renames tables: access by both names, before and after a crash at any moment, and which software
+//! may read the store then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ fn recovered(device: &Device) -> (Store, Device) {
     (Store::open(vec![left.clone()], &existing(PAGE, FRAMES)).unwrap(), left)
 }
 
-/// Each table's name, and the value of its only record.
+/// Returns each table's name, and the value of its only record.
 fn content(store: &Store) -> Vec<(String, String)> {
     let value = |name: &String| store.existing_table(name).unwrap().unwrap().get(b"k").unwrap();
     let text = |name: String| (String::from_utf8(value(&name).unwrap_or_default()).unwrap(), name);
@@ -66,7 +66,7 @@ fn a_renamed_table_is_found_under_its_new_name_only() {
     store.rename_table("a", "c").unwrap();
     expect(&store, &[("b", "of b"), ("c", "of a")]);
     assert!(store.existing_table("a").unwrap().is_none());
-    // What was there before goes on.
+    // The existing records stay.
     table.put(b"later", b"2").unwrap();
     open.commit().unwrap();
     let renamed = store.table("c").unwrap();
@@ -75,7 +75,7 @@ fn a_renamed_table_is_found_under_its_new_name_only() {
     assert_eq!(snapshot.get(&renamed, b"k").unwrap().unwrap(), b"of a");
     assert_eq!(snapshot.get(&table, b"later").unwrap(), None);
     drop((snapshot, table, renamed));
-    // A handle is not needed, not even in a store that was just opened.
+    // No handle is needed, not even in a store that was just opened.
     store.close().unwrap();
     let store = Store::open(vec![device.clone()], &existing(PAGE, FRAMES)).unwrap();
     store.rename_table("c", "a").unwrap();
@@ -117,7 +117,7 @@ fn what_cannot_be_renamed_stays() {
         assert_eq!(kind("a", &name), ErrorKind::Invalid);
         assert_eq!(kind(&name, "c"), ErrorKind::Invalid);
     }
-    // A worker does not wait for its own commits.
+    // A worker must not wait for its own commits.
     let other = store.clone();
     let of_worker = store.spawn(move || async move { other.rename_table("a", "c") });
     assert_eq!(of_worker.join().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
@@ -142,7 +142,8 @@ fn the_superblocks_say_that_the_log_may_have_renames() {
     assert!(bits(&device).0);
     store.checkpoint().unwrap();
     assert!(bits(&device).0);
-    // A recovery's log is behind that one, and its superblocks say so until they are closed.
+    // The log of a recovery follows the old one, and the superblocks keep the bit until the store
+    // is closed.
     let (after, left) = recovered(&device);
     make(&after, &["c"]);
     assert!(bits(&left).0);
@@ -154,7 +155,7 @@ fn the_superblocks_say_that_the_log_may_have_renames() {
     make(&store, &["c"]);
     store.close().unwrap();
     assert_eq!(bits(&device), (false, false));
-    // Without a log nothing can be misread.
+    // Without a log there is nothing to misread.
     let unlogged = StoreOptions { log: false, ..existing(PAGE, FRAMES) };
     let store = Store::open(vec![device.clone()], &unlogged).unwrap();
     store.rename_table("b", "d").unwrap();
@@ -174,20 +175,20 @@ fn renames_are_made_again_from_the_log() {
         after.close().unwrap();
         assert_sound(&[left], PAGE);
     };
-    // The old name is free for another.
+    // Another table can take the old name.
     store.rename_table("a", "b").unwrap();
     make(&store, &["a"]);
     store.table("b").unwrap().put(b"k", b"renamed").unwrap();
     check(&[("a", "of a"), ("b", "renamed"), ("x", "of x"), ("y", "of y")]);
-    // A chain; and two that change places.
+    // A chain of renames, and two tables that swap their names.
     store.rename_table("b", "c").unwrap();
     store.rename_table("c", "d").unwrap();
     store.rename_table("x", "z").unwrap();
     store.rename_table("y", "x").unwrap();
     store.rename_table("z", "y").unwrap();
     check(&[("a", "of a"), ("d", "renamed"), ("x", "of y"), ("y", "of x")]);
-    // A table that is made, filled, renamed, filled, and dropped; and the name of one that was
-    // dropped.
+    // A table that is made, filled, renamed, filled and dropped, and a table that takes the name of
+    // a dropped one.
     make(&store, &["e"]);
     store.rename_table("e", "f").unwrap();
     store.table("f").unwrap().put(b"k", b"more").unwrap();
@@ -195,7 +196,7 @@ fn renames_are_made_again_from_the_log() {
     store.drop_table("a").unwrap();
     store.rename_table("d", "a").unwrap();
     check(&[("a", "renamed"), ("x", "of y"), ("y", "of x")]);
-    // A part is in the image, the rest in the log.
+    // Part of the changes is in the image, and the rest in the log.
     store.checkpoint().unwrap();
     check(&[("a", "renamed"), ("x", "of y"), ("y", "of x")]);
     store.rename_table("x", "b").unwrap();
@@ -272,7 +273,7 @@ fn renames_beside_readers_writers_and_checkpoints() {
                 store.checkpoint().unwrap();
             }
         });
-        // The writer has its handle.
+        // The writer has a handle of the table.
         while store.table("a").unwrap().get(&key(0)).unwrap().is_none() {
             std::thread::yield_now();
         }
@@ -290,8 +291,8 @@ fn renames_beside_readers_writers_and_checkpoints() {
     assert_sound(&[left], PAGE);
 }
 
-/// The power is cut at each write and flush of a rename in turn: the old name or the new one is
-/// left, with all records; after the rename was acknowledged, it is the new one.
+/// The power is cut at each write and flush of a rename in turn. The table has the old or the new
+/// name, with all records. After the rename was acknowledged, it has the new name.
 #[test]
 fn a_power_cut_leaves_the_old_name_or_the_new_one() {
     let (mut old, mut new) = (0, 0);
@@ -341,8 +342,8 @@ fn cut_power(seed: u64, cut: u64) -> (bool, bool) {
     (has_old, checkpoint.is_ok())
 }
 
-/// A rename that fails leaves the store as any failed commit does: read-only, and whole when it is
-/// opened again.
+/// A rename that fails leaves the store as any failed commit does: read-only, and consistent when
+/// it is reopened.
 #[test]
 fn a_write_of_the_log_that_fails() {
     let (device, below, control) = crate::common::faulty();

@@ -25,7 +25,7 @@ fn key(i: u32) -> Vec<u8> {
     format!("key {i:05}").into_bytes()
 }
 
-/// Two tables with values of all sizes, large ones too.
+/// Fills two tables with values of all sizes, including large ones.
 fn fill(store: &Store) -> [Model; 2] {
     let mut models = [Model::new(), Model::new()];
     for (name, model) in ["first", "second"].into_iter().zip(&mut models) {
@@ -117,7 +117,7 @@ fn a_healthy_store_is_left_alone() {
     let (device, _) = closed();
     let (report, _) = salvage(&device);
     assert!(report.healthy && report.is_complete());
-    // One that only needs its recovery is healthy too.
+    // A store that only needs recovery is healthy too.
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, 256)).unwrap();
     fill(&store);
@@ -126,7 +126,7 @@ fn a_healthy_store_is_left_alone() {
     assert!(salvage(&crashed).0.healthy);
 }
 
-/// Pages that the newest checkpoint has in use, by kind and level.
+/// Returns the pages that the newest checkpoint has in use, by kind and level.
 fn used(device: &Device) -> BTreeMap<(u8, u8), Vec<u64>> {
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let half = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -147,7 +147,7 @@ fn used(device: &Device) -> BTreeMap<(u8, u8), Vec<u64>> {
         (2..bitmap.len() as u64 * 8).filter(|id| bitmap[*id as usize / 8] >> (id % 8) & 1 == 1)
     {
         let bytes = page(device, id);
-        // The image's run may be longer than what is in it.
+        // The image's run may be longer than its content.
         if bytes[4] != 5 || (first..first + len.div_ceil(PAGE - 64) as u64).contains(&id) {
             let level = if bytes[4] <= 2 { bytes[5] } else { 0 };
             kinds.entry((bytes[4], level)).or_default().push(id);
@@ -170,18 +170,18 @@ fn every_kind_of_page() {
             let what = format!("kind {kind}, level {level}, page {id}: {report:#?}");
             assert!(!report.healthy, "{what}");
             match kind {
-                // What leads to leaves is not needed to find them.
+                // Inner pages are not needed to find leaves.
                 1 => {
                     assert!(report.is_complete(), "{what}");
                     assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{what}");
                 }
-                // The pages' own timestamps tell which are the newest.
+                // The timestamps in the pages tell which are the newest.
                 5 => assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{what}"),
                 2 => {
                     if tables.contains_key("first") && tables.contains_key("second") {
                         assert_told(&report, &tables, &models);
                     } else {
-                        // The catalog's only leaf.
+                        // This is the catalog's only leaf.
                         assert!(report.remarks.iter().any(|r| r.contains("names")), "{what}");
                         assert!(report.names_uncertain && !report.is_complete(), "{what}");
                         assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models);
@@ -198,8 +198,8 @@ fn every_kind_of_page() {
     }
 }
 
-/// The run for the next checkpoint's description holds old content: a leaf in it is an older copy,
-/// whatever its timestamp.
+/// The run for the next checkpoint's description has old content: a leaf in it counts as an older
+/// copy, whatever its timestamp.
 #[test]
 fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
     let (device, models) = closed();
@@ -210,7 +210,7 @@ fn a_leaf_in_a_run_of_the_checkpoints_is_out_of_date() {
     let mut leaf = page(&device, id);
     damage(&device, id);
     leaf[8..16].copy_from_slice(&spare.to_le_bytes());
-    // A value's bytes are all the same.
+    // All bytes of a value are equal.
     let value = leaf.windows(20).rposition(|some| some.iter().all(|byte| *byte == some[0]));
     leaf[value.unwrap()] ^= 0xFF;
     let sum = crc32c(&leaf[4..]);
@@ -243,7 +243,7 @@ fn records_of_checkpoints_and_superblocks() {
             assert_eq!(tables.values().cloned().collect::<Vec<_>>(), models, "{report:#?}");
         }
     }
-    // With no superblock at all its pages tell what it was; also without records.
+    // Without any superblock, the pages show the parameters of the store, even without records.
     for content in [0, 7] {
         let copy = copy_of(device.as_ref(), device.size_bytes());
         write_bytes(copy.as_ref(), 0, &vec![content; SUPERBLOCK_BYTES as usize]);
@@ -255,7 +255,7 @@ fn records_of_checkpoints_and_superblocks() {
             damage(&copy, damaged % 2);
         }
     }
-    // Of what never was a store nothing is made.
+    // Nothing is created from a device that never was a store.
     let mut make = |_| Err(Error::new(ErrorKind::Invalid, "nothing to be made"));
     for content in [0, 7] {
         let none = ram();
@@ -265,7 +265,7 @@ fn records_of_checkpoints_and_superblocks() {
     }
 }
 
-/// The search for pages once looked at the first 1,024 pages of each size only.
+/// A regression: the search for pages looked at only the first 1,024 pages of each size.
 #[test]
 fn without_a_beginning_of_any_length() {
     let device = ram();
@@ -284,7 +284,7 @@ fn without_a_beginning_of_any_length() {
         assert!(saved as u64 > least / 2 && !report.healthy, "{gone_bytes}: {saved}: {report:#?}");
         assert!(tables.values().flatten().all(|(_, value)| *value == record(0).1));
     }
-    // The search can be broken off.
+    // The search can be interrupted.
     let blank = ram_of(9 << 20);
     write_bytes(blank.as_ref(), 0, &vec![7; 9 << 20]);
     let mut make = |_| Err(Error::new(ErrorKind::Invalid, "nothing to be made"));
@@ -296,7 +296,7 @@ fn without_a_beginning_of_any_length() {
     assert_eq!(error.kind(), ErrorKind::Interrupted);
 }
 
-/// Commits after the last checkpoint are restored from the log, as far as it can be read.
+/// Commits after the last checkpoint are restored from the log, as far as it is readable.
 #[test]
 fn what_is_in_the_log() {
     let device = ram();
@@ -319,7 +319,8 @@ fn what_is_in_the_log() {
     })
     .unwrap();
     assert_eq!((dump.commits, dump.damaged), (600, false), "{dump:#?}");
-    // A leaf of the other table: all but its keys comes back, with the log.
+    // Damage a leaf of the other table: all records but those in it come back, and the log adds its
+    // own.
     let leaf = used(&crashed)[&(2, 0)]
         .iter()
         .copied()
@@ -334,7 +335,7 @@ fn what_is_in_the_log() {
     assert_eq!(tables["first"], models[0]);
     assert_told(&report, &tables, &models);
     assert_eq!(report.log.unwrap().commits, 600);
-    // A block of the log: what is before it comes back.
+    // Damage a block of the log: the commits before it come back.
     let mut entries = Vec::new();
     dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |entry| {
         entries.push((entry.timestamp, entry.operations[0].text.clone()));
@@ -373,7 +374,7 @@ fn what_is_in_the_log() {
     assert!(hit > 0);
 }
 
-/// A killed repair once left a store that looked whole, with the tables that were saved so far.
+/// A regression: a killed repair left a store that looked complete, with the tables saved so far.
 #[test]
 fn what_is_of_use_as_a_whole_is_no_store_before() {
     let device = ram();
@@ -396,7 +397,7 @@ fn what_is_of_use_as_a_whole_is_no_store_before() {
     assert_eq!(table.range(..).unwrap().count(), model.len());
     drop(table);
     store.close().unwrap();
-    // Nothing was ever put into it.
+    // The store never had a record.
     let empty = ram();
     Store::open(vec![empty.clone()], &making).unwrap().close().unwrap();
     Store::open(vec![empty], &existing(PAGE, 256)).unwrap().close().unwrap();

@@ -1,5 +1,5 @@
-//! Repairs stores that crashed, stores that are only described by their tables and logs, and
-//! devices of which a part cannot be read.
+//! Repairs crashed stores, stores of which only the tables and logs are left, and devices that are
+//! partly unreadable.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -52,7 +52,7 @@ fn damage(device: &Device, page: u64, at: usize, bits: u8) {
     write_bytes(device.as_ref(), SUPERBLOCK_BYTES + page * PAGE as u64, &bytes);
 }
 
-/// The catalog's root, a leaf, as the checkpoint has it.
+/// Returns the catalog's root, which is a leaf, at the checkpoint.
 fn catalog_of(device: &Device) -> u64 {
     let is_root = |page: &u64| {
         let bytes = read_page(device.as_ref(), PAGE, *page);
@@ -61,7 +61,7 @@ fn catalog_of(device: &Device) -> u64 {
     checkpoint_of(device.as_ref(), PAGE).used.into_iter().find(is_root).unwrap()
 }
 
-/// Fails reads of the sectors of a part.
+/// Makes the reads of a range of sectors fail.
 fn unreadable(device: &Device, at: u64) -> Device {
     let faulty = FaultDevice::new(crashed(device), FaultOptions::default()).unwrap();
     faulty.control().fail_range(Op::Read, at..at + 4096);
@@ -88,8 +88,8 @@ fn all(store: &Store) -> BTreeMap<String, Model> {
         .collect()
 }
 
-/// A repair that was killed, or stopped, leaves no store. Once a stopped repair left a part that
-/// called itself whole.
+/// A repair that was killed or interrupted leaves no store. A regression: an interrupted repair
+/// left a part of the store, marked as complete.
 #[test]
 fn a_repair_that_is_broken_off_leaves_no_store() {
     let device = ram();
@@ -168,8 +168,8 @@ fn a_log_device_that_cannot_be_read() {
     let faulty: Device = Arc::new(faulty);
     let (report, _) = salvage_with(&left, &with_log(existing(4096, 256), &faulty));
     assert!(report.unwrap().log.unwrap().damaged);
-    // Of its superblocks too one is enough, but for the newest, without which it may be of another
-    // moment.
+    // One of the log's two superblocks is enough, unless the newest one is lost: then the log may
+    // be of another moment.
     let opened = SUPERBLOCKS.map(|at| {
         let left_log = unreadable(&log, at);
         let opened = Store::open(vec![crashed(&left)], &with_log(existing(4096, 256), &left_log));
@@ -184,7 +184,8 @@ fn a_log_device_that_cannot_be_read() {
     assert!(opened.contains(&true));
 }
 
-/// A flipped bit in one of two superblocks was tolerated, but sectors that cannot be read were not.
+/// A regression: a flipped bit in one of two superblocks was tolerated, but unreadable sectors were
+/// not.
 #[test]
 fn one_superblock_of_two_that_cannot_be_read() {
     let device = ram();
@@ -203,7 +204,7 @@ fn one_superblock_of_two_that_cannot_be_read() {
     }
 }
 
-/// The leaf that was empty before the load has the same timestamp as those of the load.
+/// The empty leaf from before the load has the same timestamp as the load's leaves.
 #[test]
 fn a_sorted_load_and_no_checkpoint() {
     let device = ram();
@@ -235,8 +236,8 @@ fn a_crash_and_no_checkpoint() {
     assert!(report.tables[0].records == 500 || !report.is_complete());
 }
 
-/// The catalog is damaged; an older copy of it names a table that was dropped, and the log makes
-/// another of that name.
+/// The catalog is damaged. An older copy of it names a table that was dropped, and the log makes
+/// another table of that name.
 #[test]
 fn a_name_that_an_older_catalog_has() {
     let device = ram();
@@ -264,7 +265,7 @@ fn a_name_that_an_older_catalog_has() {
     assert!(found.keys().eq([&key(1000)]), "{} records", found.len());
 }
 
-/// The log renames a table, and makes and drops others under the names that come free.
+/// The log renames a table, and makes and drops others under the names that become free.
 #[test]
 fn names_that_the_log_changes() {
     let device = ram();
@@ -284,7 +285,7 @@ fn names_that_the_log_changes() {
     let truth = all(&recovered);
     assert_eq!(truth.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
     drop(recovered);
-    // A page that the checkpoint needs no more: repair sees damage, and loses nothing.
+    // The checkpoint no longer needs this page: repair finds damage, and loses nothing.
     let is_inner = |page: &u64| read_page(left.as_ref(), PAGE, *page)[4] == 1;
     let Checkpoint { used, own, .. } = checkpoint_of(left.as_ref(), PAGE);
     let inner = used.into_iter().filter(|page| !own.contains(page)).find(is_inner).unwrap();
@@ -298,8 +299,8 @@ fn names_that_the_log_changes() {
     }
 }
 
-/// A repair reads 64 pages of a value at once. It once took each longer value for lost, whether a
-/// leaf or the log had put it, and took a store that only needed its recovery for damaged.
+/// Repair reads 64 pages of a value at once. A regression: it reported each longer value as lost,
+/// whether a leaf or the log had it, and reported a store that only needed recovery as damaged.
 #[test]
 fn large_values_of_more_pages_than_are_read_at_once() {
     const PART: usize = PAGE - 64;
@@ -323,7 +324,7 @@ fn large_values_of_more_pages_than_are_read_at_once() {
     let truth = all(&recovered);
     assert_eq!(truth["t"].len(), 306);
     drop(recovered);
-    // Leaves are found without this page: the store is damaged, and nothing of it is lost.
+    // Leaves are found without this page: the store is damaged, and no record is lost.
     let is_inner = |page: &u64| read_page(left.as_ref(), PAGE, *page)[4] == 1;
     let inner = checkpoint_of(left.as_ref(), PAGE).used.into_iter().find(is_inner).unwrap();
     damage(&left, inner, 200, 1);
@@ -333,8 +334,8 @@ fn large_values_of_more_pages_than_are_read_at_once() {
     assert_eq!(all(&store), truth);
 }
 
-/// The catalog is damaged; an older copy of it has a table under the name that it had before it was
-/// renamed, and the log makes another of that name. Neither is lost.
+/// The catalog is damaged. An older copy of it has a table under its old name from before a rename,
+/// and the log makes another table of that name. Neither is lost.
 #[test]
 fn a_name_that_an_older_catalog_has_of_a_renamed_table() {
     let device = ram();
@@ -362,7 +363,7 @@ fn a_name_that_an_older_catalog_has_of_a_renamed_table() {
     assert_eq!(told, [("a", 1), (&*name, 501)]);
 }
 
-/// Random damage to stores that crashed, against what recovery brings back.
+/// Compares repairs of randomly damaged, crashed stores with the result of recovery.
 #[test]
 fn repairs_of_crashed_stores() {
     for seed in 0..24 {

@@ -7,8 +7,8 @@ use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
-/// Leaves of a load once said that nothing in them was ever changed, so that older snapshots did
-/// not ask for the values that they had seen there.
+/// A regression: the leaves of a load said that they had never changed, so older snapshots did not
+/// look for the values that they had seen there.
 #[test]
 fn older_snapshots_keep_what_they_have_seen() {
     for records in [1, 5, 2000] {
@@ -83,7 +83,7 @@ fn records_come_from_the_callers_thread() {
     assert_eq!(to.bulk_load(from.range(..).unwrap()).unwrap(), u64::from(records));
     assert_eq!(to.range(..).unwrap().count(), records as usize);
 
-    // On the only worker it would keep the other thread's puts from being made.
+    // On the only worker, the iterator would block the other thread's puts.
     let waiting = store.table("waiting").unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {

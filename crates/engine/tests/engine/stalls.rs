@@ -15,8 +15,8 @@ fn stepped(options: StoreOptions, seed: u64, clock: &SimClock) -> StoreOptions {
     StoreOptions { workers: 2, runtime: Runtime::Stepped { seed, clock: clock.clone() }, ..options }
 }
 
-/// A lookup waits for a slow read when a checkpoint begins. Commits do not: the image needs the end
-/// of that read, and not its instant.
+/// A lookup waits for a slow read when a checkpoint begins. Commits do not wait: only the end of
+/// the checkpoint depends on that read, not its instant.
 #[test]
 fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     const READ_NS: u64 = 200_000_000;
@@ -44,7 +44,7 @@ fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
             }
             times.lock().unwrap().push(now.now_ns());
         });
-        // The puts go on, so that time does not jump to the ends of the reads.
+        // The puts continue, so that the clock does not jump to the ends of the reads.
         for _ in 0..50 {
             let _ = store.step();
         }
@@ -68,8 +68,8 @@ fn a_read_under_way_does_not_keep_the_barrier_of_a_checkpoint_closed() {
     }
 }
 
-/// A serializable transaction has read a range that takes long to read again. Commits of others do
-/// not wait for that.
+/// A serializable transaction has read a range that takes long to read again. Other commits do not
+/// wait for that.
 #[test]
 fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     for seed in 0..10 {
@@ -112,7 +112,7 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
         let ends = std::mem::take(&mut *ends.lock().unwrap());
         let longest = ends.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
         assert!(longest < commit_ns / 3, "seed {seed}: a put took {longest} of {commit_ns} ns");
-        // What one reads and another writes meanwhile is a conflict as ever.
+        // A read and a concurrent write of the same record still conflict.
         let mut transaction = store.begin_with(&options);
         assert_eq!(transaction.range(&cold, ..).unwrap().count(), 3000);
         transaction.put(&hot, b"sum", b"").unwrap();
@@ -123,7 +123,7 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
     }
 }
 
-/// Commits with large values that wait at the same time share flushes. Once each made its own, one
+/// Concurrent commits with large values share flushes. A regression: each made its own flush, one
 /// after the other.
 #[test]
 fn commits_with_large_values_share_flushes() {
@@ -152,8 +152,8 @@ fn commits_with_large_values_share_flushes() {
     }
 }
 
-/// A task that waits for the device is woken by the end of the request. Tasks that polled instead
-/// once made tens of thousands of turns.
+/// A task that waits for the device is woken by the end of the request. A regression: such tasks
+/// polled instead, and made tens of thousands of turns.
 #[test]
 fn waits_for_the_device_keep_no_worker_awake() {
     let delays = DelayOptions { write_us: 20_000, ..DelayOptions::default() };
@@ -176,7 +176,7 @@ fn waits_for_the_device_keep_no_worker_awake() {
     for turn in 0..10 {
         let before = turns();
         for part in 0..10 {
-            // Older values come faster than the device takes them, and pages leave memory.
+            // Older values are made faster than the device stores them, and pages leave memory.
             let change = store.transact_with(&quick, |tx| {
                 (0..20).try_for_each(|i| {
                     tx.put(&table, &key((turn * 200 + part * 20 + i) * 7 % 3000), &[2; 1000])

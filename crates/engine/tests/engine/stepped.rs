@@ -24,7 +24,7 @@ fn works_closes_and_opens_again() {
     let mut model = BTreeMap::new();
     let mut rng = fastrand::Rng::with_seed(1);
     for _ in 0..200 {
-        // Many tasks at once, far more data than memory.
+        // Many tasks at once, with far more data than memory.
         let tasks: Vec<_> = (0..20)
             .map(|_| {
                 let (key, value) = (rng.u32(..2000), rng.u64(..));
@@ -127,9 +127,9 @@ fn a_task_may_be_the_last_to_let_go() {
     assert_eq!(store.table("t").unwrap().get(b"key").unwrap().unwrap(), b"value");
 }
 
-/// Large values that are put and replaced while an image is written give their pages to it.
-/// Recovery then finds them in a log, and their pages in the image. And an image may count whose
-/// flush failed.
+/// Large values that are put and replaced while an image is written give their pages to the image.
+/// Recovery then finds the values in a log, and their pages in the image. An image whose flush
+/// failed may count as well.
 #[test]
 fn large_values_come_and_go_while_images_are_written() {
     const KEYS: u8 = 4;
@@ -142,7 +142,7 @@ fn large_values_come_and_go_while_images_are_written() {
         });
         let device = FaultDevice::new(Arc::new(below.unwrap()), FaultOptions::default()).unwrap();
         let (control, device) = (device.control(), Arc::new(device));
-        // Without a log, and with the flush of a record that fails.
+        // Without a log, and with a record whose flush fails.
         let fails = seed % 2 == 0;
         let small = StoreOptions {
             log: !fails,

@@ -7,7 +7,8 @@ use crate::common::{assert_sound, existing, options, ram};
 use qpair_block::BlockDevice;
 use qpair_engine::{Store, StoreOptions, VALUE_LEN_MAX};
 
-/// Random operations against a map, closed and opened again in between, over `members` members.
+/// Runs random operations on a store and a map, over `members` members. The store is closed and
+/// reopened in between.
 fn run(members: usize, unit_bytes: u64, page_size: usize, seed: u64) {
     let what = format!("{members} members, unit {unit_bytes}, pages {page_size}, seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -41,7 +42,7 @@ fn run(members: usize, unit_bytes: u64, page_size: usize, seed: u64) {
         assert_eq!(store.report().members, members);
         assert_eq!(store.report().stripe_unit_bytes, unit_bytes);
     }
-    // Every member has its share.
+    // Every member has a share of the pages.
     if members > 1 {
         let sizes: Vec<_> = devices.iter().map(|device| device.size_bytes()).collect();
         assert!(sizes.iter().all(|size| *size == sizes[0]), "{what}: {sizes:?}");
@@ -59,7 +60,7 @@ fn one_two_and_three_members() {
     }
 }
 
-/// Bytes that differ from place to place, so that a page in the wrong place is seen.
+/// Returns bytes that differ from place to place, so that a page in the wrong place is noticed.
 fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i / 251 + i + salt) as u8).collect()
 }
@@ -70,7 +71,7 @@ fn values_around_the_edges_of_pages() {
         let device = ram();
         let store = Store::open(vec![device.clone()], &options(page_size, 64)).unwrap();
         let table = store.table("t").unwrap();
-        // Where values leave the leaf, and where they begin another page.
+        // The sizes at which values leave the leaf, and at which they begin another page.
         let (inline, part) = ((page_size - 64) / 4, page_size - 64);
         let edges = [0, 24, inline - 8, part, 2 * part, 15 * part, 16 * part, 17 * part, 33 * part];
         let lens: Vec<usize> = edges
@@ -80,7 +81,7 @@ fn values_around_the_edges_of_pages() {
         for (i, len) in lens.iter().enumerate() {
             table.put(&(i as u64).to_be_bytes(), &pattern(*len, i)).unwrap();
         }
-        // Shrink and grow each in turn: overflow to inline and back.
+        // Shrink and grow each value in turn: from overflow pages to inline and back.
         for (i, len) in lens.iter().enumerate() {
             let key = (i as u64).to_be_bytes();
             let other = lens[(i * 7 + 3) % lens.len()];
@@ -120,8 +121,8 @@ fn the_largest_value() {
         table.put(b"large", &value).unwrap();
         table.put(b"one less", &value[1..]).unwrap();
         assert!(table.get(b"large").unwrap().unwrap() == value);
-        // Its pages are used again, if not by the next value, which may come before they are free,
-        // then by one after that.
+        // The pages are reused: if not by the next value, which may come before they are free, then
+        // by a later one.
         let pages = store.report().pages;
         for _ in 0..5 {
             table.delete(b"large").unwrap();

@@ -1,5 +1,5 @@
-//! Calls of a table beside those for single records: its ends, its prefixes, and futures of any
-//! runtime.
+//! Calls of a table for several records: its first and last records, its prefixes, and futures of
+//! any runtime.
 
 use std::future::Future;
 use std::pin::pin;
@@ -38,7 +38,7 @@ impl Wake for Unpark {
     }
 }
 
-/// A runtime of another library: it knows nothing of the store.
+/// Runs a future on a minimal runtime that knows nothing of the store.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
@@ -95,7 +95,7 @@ fn futures_of_any_runtime() {
         let too_long = table.put_async(&[0; 1 << 16], b"").await.unwrap_err();
         assert_eq!(too_long.kind(), ErrorKind::KeyTooLong);
     });
-    // One that is dropped before it is over has been put.
+    // The record of a dropped future was still put.
     {
         let mut future = pin!(table.put_async(b"dropped", b"value"));
         let pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -125,7 +125,7 @@ fn changes_that_depend_on_what_is_there() {
     assert_eq!(table.update(b"none", longer).unwrap(), None);
     assert_eq!(table.update(b"new", |_| None).unwrap(), None);
     assert!(!table.contains_key(b"new").unwrap() && !table.contains_key(b"none").unwrap());
-    // Nothing is lost where many change the same row.
+    // No change is lost when many threads change the same row.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -196,7 +196,7 @@ fn many_at_once() {
     assert_eq!(table.get(b"a").unwrap().unwrap(), b"1");
     assert_eq!(other.iter().map(|record| record.unwrap().0).collect::<Vec<_>>(), [b"b"]);
     assert!(!table.contains_key(b"even/00000").unwrap());
-    // All or nothing: the last change of this one is refused.
+    // The last change of the batch is refused, so none is made.
     let mut refused = WriteBatch::default();
     refused.put(&other, b"c", b"4").put(&other, &[0; PAGE], b"");
     assert_eq!(store.write(&refused).unwrap_err().kind(), ErrorKind::KeyTooLong);
@@ -278,7 +278,7 @@ fn a_transactions_range_is_taken_from_both_ends_with_its_own_changes() {
             _ => {}
         }
     }
-    // A large value, which no record has in its leaf.
+    // A large value, which is not in its leaf.
     let large = (b"even/99999".to_vec(), vec![7; 8 * PAGE]);
     transaction.put(&table, &large.0, &large.1).unwrap();
     model.extend([large]);
@@ -349,7 +349,7 @@ fn what_a_table_has_is_estimated() {
     assert_eq!(table.len_estimate().unwrap(), statistics.records);
     assert!(statistics.depth > 2 && statistics.leaves > 100, "{statistics:?}");
     assert!(!table.is_empty().unwrap());
-    // Pages of two sizes of records, and a part of the range without any.
+    // Leaves with records of two sizes, and a part of the range without records.
     let mixed = store.table("mixed").unwrap();
     let mut state = 1u64;
     for _ in 0..RECORDS {
@@ -360,7 +360,7 @@ fn what_a_table_has_is_estimated() {
     compare(&mixed, 25);
     mixed.delete_range((1u32 << 30).to_be_bytes()..(3u32 << 30).to_be_bytes()).unwrap();
     compare(&mixed, 25);
-    // Few leaves are counted, large values with all their bytes.
+    // A table of few leaves is counted exactly, and large values with all their bytes.
     let few = store.table("few").unwrap();
     assert!(few.is_empty().unwrap());
     assert_eq!(few.statistics().unwrap().records, 0);
@@ -395,7 +395,7 @@ fn a_value_is_read_in_place_by_a_closure_that_may_ask_the_store() {
     table.put(b"large", &[3; 20 * PAGE]).unwrap();
     for i in (0..RECORDS).step_by(17) {
         let value = table.get_with(name(i).as_bytes(), |value| {
-            // The inner call has memory of its own, and leaves this value as it is.
+            // The inner call has its own buffer, and leaves this value unchanged.
             let inner = table.get_with(b"large", <[u8]>::len).unwrap();
             let other = table.get_with(name(RECORDS - 1).as_bytes(), <[u8]>::to_vec).unwrap();
             assert_eq!(
@@ -409,8 +409,8 @@ fn a_value_is_read_in_place_by_a_closure_that_may_ask_the_store() {
     assert_eq!(table.get_with(b"nothing", |_| panic!("there is no value")).unwrap(), None);
 }
 
-/// Content, log, what is free and what of that is kept: together they are the store. A store that
-/// was closed has no log, and one that is read keeps nothing.
+/// The content, the log, the free pages and the reserve together make up the store. A closed store
+/// has no log, and a store opened for reading has no reserve.
 #[test]
 fn a_report_tells_content_log_and_reserve_apart() {
     let device = ram();

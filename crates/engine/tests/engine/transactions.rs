@@ -42,7 +42,7 @@ fn what_a_transaction_writes_is_seen_at_its_commit() {
     assert_sound(&[device], PAGE);
 }
 
-/// Large values that were written after a savepoint once kept their pages until the transaction
+/// A regression: large values written after a savepoint kept their pages until the transaction
 /// ended.
 #[test]
 fn large_values_behind_a_savepoint() {
@@ -133,7 +133,7 @@ fn write_skew_is_for_snapshots_only() {
     }
 }
 
-/// People know tables by their names.
+/// Conflicts name the table, because people know tables by their names.
 #[test]
 fn conflicts_name_the_key_and_its_table() {
     let device = ram();
@@ -181,7 +181,7 @@ fn a_table_dropped_under_a_transaction() {
     let mut range = gone.range(..).unwrap();
     assert!(range.next().unwrap().is_ok());
     store.drop_table("gone").unwrap();
-    // Nothing half empty is read, and nothing goes where no reader finds it.
+    // No read finds the half-empty table, and no write is lost in it.
     let kind = |outcome: qpair_engine::Result<Option<Vec<u8>>>| outcome.unwrap_err().kind();
     assert_eq!(kind(gone.get(&[3])), ErrorKind::NotFound);
     assert_eq!(kind(snapshot.get(&gone, &[3])), ErrorKind::NotFound);

@@ -1,5 +1,4 @@
-//! Many transactions at once: sums that stay, snapshots that stand still, circles of waiting, tasks
-//! that go away.
+//! Many transactions at once: constant sums, stable snapshots, wait cycles, and dropped tasks.
 
 use std::future::Future;
 use std::pin::pin;
@@ -25,7 +24,7 @@ fn account(index: u64) -> Vec<u8> {
     format!("account {index:04}").into_bytes()
 }
 
-/// Moves money between two accounts; an account with nothing in it goes away.
+/// Moves money between two accounts. An account without money is deleted.
 async fn transfer(store: &TaskStore, table: &Table, random: &mut fastrand::Rng) {
     let (from, to) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS));
     if from == to {
@@ -114,7 +113,7 @@ fn money_is_neither_made_nor_lost() {
                 })
             })
             .collect();
-        // Threads beside the tasks.
+        // Threads run beside the tasks.
         for round in 0..60 {
             let moved = store.transact(|tx| {
                 let (a, b) = (account(round % ACCOUNTS), account((round + 7) % ACCOUNTS));
@@ -196,7 +195,8 @@ fn a_circle_of_waiting_is_found() {
             .collect();
         let went_on = tasks.into_iter().map(|task| task.join().unwrap());
         let went_on = went_on.filter(|went_on| *went_on).count() as u64;
-        // Those that close the cycle at the same time may all see it; at least one does.
+        // Transactions that close the cycle at the same time may all get the error; at least one
+        // does.
         assert!(went_on < size, "{went_on} of {size}");
         assert!(store.transactions().is_empty());
     }
@@ -269,13 +269,13 @@ fn a_transaction_that_outgrows_its_bound_is_refused() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    // What was written up to there can be committed.
+    // The writes up to this point can be committed.
     tx.commit().unwrap();
     assert_eq!(table.range(..).unwrap().count() as u32, written);
 }
 
-/// A task that goes away in the midst of a commit, at every place where it could: the commit is
-/// made as a whole or not at all, and its locks are free.
+/// Drops a task during a commit, at every point where it waits: the commit is made as a whole or
+/// not at all, and its locks are released.
 #[test]
 fn a_commit_that_is_dropped_is_whole() {
     let device = ram();
@@ -290,7 +290,7 @@ fn a_commit_that_is_dropped_is_whole() {
         let finished = store.spawn(move || async move {
             let mut tx = store_task.begin();
             for index in (0..600u32).step_by(37) {
-                // Other lengths, so that leaves split.
+                // The lengths differ, so that leaves split.
                 let value = vec![polls as u8 + 1; 60 + polls as usize * 2];
                 tx.put(&other, &index.to_be_bytes(), &value).await.unwrap();
             }
@@ -308,7 +308,7 @@ fn a_commit_that_is_dropped_is_whole() {
             .unwrap()
         });
         let finished = finished.join().unwrap();
-        // The locks come free, whichever task goes on with the commit.
+        // The locks are released, whichever task completes the commit.
         let tag = |tx: &mut qpair_engine::Transaction, index: u32| {
             tx.get_for_update(&table, &index.to_be_bytes()).unwrap().unwrap()[0]
         };
@@ -350,7 +350,8 @@ fn a_transaction_that_begins_with_a_range_sees_one_point_only() {
     let store = Store::open(vec![ram()], &options(PAGE, 64)).unwrap();
     let table = store.table("counter").unwrap();
     table.put(b"count", &0u64.to_le_bytes()).unwrap();
-    // It notes its ranges: so there is most time between a range's read of a leaf and its end.
+    // The transaction records its ranges, which makes the time between a range's read of a leaf and
+    // its end longest.
     let chosen =
         TransactionOptions { isolation: Isolation::Serializable, ..TransactionOptions::default() };
     let stop = Arc::new(AtomicBool::new(false));

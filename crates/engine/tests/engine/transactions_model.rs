@@ -12,7 +12,7 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Uncommitted writes; `None` deletes the key.
 type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// Records so that they can be read in a message.
+/// Formats records briefly for a message.
 fn brief(records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Vec<String> {
     let brief = |(key, value): (Vec<u8>, Vec<u8>)| {
         format!("{} {:?}*{}", key.escape_ascii(), value.first(), value.len())
@@ -40,7 +40,7 @@ struct Model {
 
 impl Model {
     fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
-        // A deletion of what is not there changes nothing.
+        // Deleting an absent key changes nothing.
         if value.is_none() && !self.now.contains_key(key) {
             return;
         }
@@ -59,7 +59,7 @@ impl Open {
 
     fn view(&mut self, table: &Table, model: &Model) -> Map {
         if self.base.is_none() {
-            // Both take the snapshot now; a read of an own write does not.
+            // Both take the snapshot now. Reading an own write would not.
             assert_eq!(self.tx().get(table, b"never").unwrap(), None);
             self.base = Some((model.now.clone(), model.commits));
         }
@@ -76,7 +76,7 @@ impl Open {
 }
 
 fn random_key(random: &mut fastrand::Rng) -> Vec<u8> {
-    // Neighbours share long beginnings; some leaves come and go.
+    // Adjacent keys share long prefixes, and some leaves come and go.
     format!("{}/{:03}", ["a", "common-prefix", "z"][random.usize(0..3)], random.u32(0..60))
         .into_bytes()
 }
@@ -188,7 +188,7 @@ fn history(seed: u64) {
     }
     let all: Map = table.range(..).unwrap().map(Result::unwrap).collect();
     assert_eq!(brief(all), brief(model.now));
-    // Some are still open: a close does not wait for them.
+    // Some transactions are still open: a close does not wait for them.
     store.clone().close().unwrap();
     assert!(snapshots.iter().all(|(snapshot, _)| snapshot.get(&table, b"a").is_err()));
     drop((open, snapshots, table, store));

@@ -35,14 +35,14 @@ fn large_values_of_a_table_that_a_power_cut_brings_back() {
         let stays = store.table("stays").unwrap();
         let goes = store.table("goes").unwrap();
         store.checkpoint().unwrap();
-        // In the log alone; the next large value's flush makes these durable.
+        // These are in the log only. The next large value's flush makes them durable.
         (0..16u32).for_each(|i| _ = goes.put(&i.to_be_bytes(), &[2; VALUE_BYTES]).unwrap());
         stays.put(b"flushes", &[1; VALUE_BYTES]).unwrap();
         store.drop_table("goes").unwrap();
         while store.tables_being_dropped() > 0 {
             let _ = store.step();
         }
-        // To the pages that it had; never committed.
+        // This transaction writes to the pages that the value had, and never commits.
         let mut open = store.begin();
         (0..60u32).for_each(|i| open.put(&stays, &i.to_be_bytes(), &[3; VALUE_BYTES]).unwrap());
         power.cut();

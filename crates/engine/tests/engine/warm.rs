@@ -1,4 +1,4 @@
-//! Reading a store into memory before it is asked for.
+//! Reading a store into memory in advance.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use qpair_engine::{ErrorKind, Store, StoreOptions, Table, WarmReport};
 
 const PAGE: usize = 512;
 const RECORDS: u32 = 6000;
-/// Frames in which all of it fits, and frames in which it does not.
+/// The number of frames that hold the whole store, and a number that does not.
 const ENOUGH: u64 = 4096;
 const FEW: u64 = 256;
 const TABLES: [&str; 3] = ["one", "two", "empty"];
@@ -19,7 +19,7 @@ fn on(_: u64, _: u64) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Keys in an order that is not theirs, so that the order of the pages is not theirs either.
+/// Keys in a shuffled order, so that the pages are in a shuffled order too.
 fn shuffled() -> impl Iterator<Item = u32> {
     (0..RECORDS).map(|i| i * 2477 % RECORDS)
 }
@@ -67,7 +67,7 @@ fn lookups_of_a_warm_store_read_nothing() {
     assert_eq!((report.full, report.unread), (false, 0));
     assert_eq!(report.bytes, report.pages * PAGE as u64);
     assert_eq!(told.into_inner(), report.pages);
-    // Beside these, roots are read as their tables are opened.
+    // In addition to these, roots are read when their tables are opened.
     let roots = TABLES.len() as u64;
     assert_eq!(after - before, report.pages + roots);
     for name in ["one", "two"] {
@@ -94,7 +94,7 @@ fn the_store_is_written_meanwhile() {
         let writer = scope.spawn(|| {
             let mut puts = 0;
             while !over.load(Ordering::Relaxed) || puts < 500 {
-                // Some are replaced, some are new and make pages split.
+                // Some puts replace records; others add records and split pages.
                 let (old, new) = (puts * 7 % RECORDS, RECORDS + puts);
                 for i in [old, new] {
                     table.put(&i.to_be_bytes(), &[9; 40]).unwrap();
@@ -127,7 +127,7 @@ fn it_stops_where_memory_is_full() {
     fill(&device);
     let store = open(&device, FEW, 2);
     let table = store.table("one").unwrap();
-    // What is in use: it stays.
+    // These pages are in use, so they must stay.
     let hot = || (0..RECORDS).step_by(500).map(u32::to_be_bytes);
     hot().for_each(|key| drop(table.get(&key).unwrap()));
     let before = control.seen(Op::Read);
@@ -138,7 +138,7 @@ fn it_stops_where_memory_is_full() {
     assert!(after - before <= report.pages + TABLES.len() as u64);
     hot().for_each(|key| drop(table.get(&key).unwrap()));
     assert_eq!(control.seen(Op::Read), after);
-    // A full pool is as full as it should be.
+    // The pool is full up to its usual level.
     get_all(&table);
     let (before, evictions) = (control.seen(Op::Read), store.statistics().unwrap().evictions);
     assert!(evictions > 0);
@@ -188,6 +188,6 @@ fn each_level_is_read_in_the_order_of_the_device() {
     let reads = reads.lock().unwrap();
     assert_eq!(reads.len() as u64, pages);
     let back = reads.windows(2).filter(|pair| pair[1].offset_bytes < pair[0].offset_bytes).count();
-    // Once for each level, and where two batches take turns.
+    // Reads go back once for each level, and where two batches alternate.
     assert!(back as u64 <= 8 + pages / 32, "{back} of {pages} reads go back");
 }

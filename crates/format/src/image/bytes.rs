@@ -26,7 +26,7 @@ impl ImageBytes {
         {
             return Err(damaged_image("lies past the store's end"));
         }
-        // The run may be longer than what is in it.
+        // The run may be longer than the image.
         let pages = record.image_bytes.div_ceil(per_page);
         Ok(Self { record: *record, pages, bytes: Vec::new() })
     }

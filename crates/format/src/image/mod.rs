@@ -9,5 +9,5 @@ pub use bytes::{ImageBytes, image_bytes_per_page};
 pub use description::Image;
 pub use record::Record;
 
-/// Pages that hold the two checkpoint records; never handed out.
+/// The number of pages with the two checkpoint records. These pages are never allocated.
 pub const RECORD_PAGES: u64 = 2;

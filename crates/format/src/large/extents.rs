@@ -82,7 +82,7 @@ impl Extents {
 }
 
 /// Decodes a page of a list: the next page of the list, and the runs that this page names. Returns
-/// `None` if the page is not one of a list.
+/// `None` if the page is not part of a list.
 pub fn decode_list(page: &[u8]) -> Option<(Option<u64>, impl Iterator<Item = Range<u64>>)> {
     let len = (word(page, field::PART) >> 32) as usize;
     let body = page.get(HEADER_BYTES..HEADER_BYTES + len)?;

@@ -1,4 +1,4 @@
-//! Values too large for a leaf: the descriptor in the leaf, and the location of their pages. See
+//! Values too large for a leaf: their descriptors in leaves, and the location of their pages. See
 //! docs/design/page-format.md.
 
 mod descriptor;

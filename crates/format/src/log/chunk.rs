@@ -1,7 +1,7 @@
-//! Chunks: the part of a log that one write of the device brings.
+//! Chunks: the part of a log that one write to the device adds.
 //!
 //! A chunk begins at a block that held nothing of this incarnation of the store. Its header has a
-//! separate checksum, so that the payload's length is only used if it is right.
+//! separate checksum, so that the payload's length is used only if it is right.
 
 use super::position::LogIdentity;
 use super::{get_u16, get_u32, get_u64, is_sealed, seal, set};
@@ -51,7 +51,7 @@ impl ChunkHeader {
         bytes
     }
 
-    /// Decodes the header at the start of `bytes`, if there is one of this log.
+    /// Decodes the header at the start of `bytes`, if it belongs to this log.
     pub(super) fn decode(bytes: &[u8], identity: LogIdentity) -> Option<Self> {
         let bytes = bytes.get(..CHUNK_HEADER_BYTES)?;
         if !is_sealed(bytes, MAGIC) {

@@ -53,8 +53,8 @@ fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     format!("{len} bytes in {pages} pages from page {page}")
 }
 
-/// Returns bytes as text in quotes if they are printable, and in hexadecimal otherwise; cut off if
-/// they are many.
+/// Returns bytes as quoted text if they are printable, and in hexadecimal otherwise. Long text is
+/// cut off.
 fn shown(bytes: &[u8]) -> String {
     let text = std::str::from_utf8(bytes).ok();
     match text.filter(|text| text.chars().all(|c| !c.is_control())) {

@@ -18,7 +18,7 @@ pub enum MergeStep {
         offset_bytes: u64,
         len_bytes: u32,
     },
-    /// The merge cannot continue before bytes that it asked for are given.
+    /// The merge cannot continue until requested bytes are given.
     Wait,
     /// The next record is available: [`LogMerge::record`].
     Record,
@@ -39,12 +39,12 @@ pub struct MergeEnd {
     /// The timestamp up to which all commits were durable, according to any of the logs; 0 if no
     /// log says.
     pub durable_timestamp: u64,
-    /// Whether a log says that more of itself was durable than is there.
+    /// Whether a log says that more of it was durable than was found.
     pub lost: bool,
 }
 
 impl MergeEnd {
-    /// Whether something is missing that was durable once. A crash alone leaves no such logs.
+    /// Whether data that was once durable is missing. A crash alone leaves no such logs.
     pub fn is_damaged(&self) -> bool {
         self.lost || self.durable_timestamp >= self.next_timestamp
     }
@@ -74,7 +74,7 @@ impl LogMerge {
     /// Merges the records of these logs, from `first_timestamp` on.
     pub fn new(readers: impl IntoIterator<Item = LogReader>, first_timestamp: u64) -> Self {
         let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
-        // Where a log of an earlier incarnation was ended, all before was there.
+        // If a later incarnation ended a log, all commits before that point were there.
         let durable_timestamp = logs.iter().filter_map(|(reader, _)| reader.timestamp_max()).max();
         Self {
             logs,
@@ -101,7 +101,8 @@ impl LogMerge {
         here
     }
 
-    /// Continues to the next record, or returns what is needed for it. The previous record is gone.
+    /// Continues to the next record, or returns the bytes needed for it. The previous record is no
+    /// longer available.
     pub fn advance(&mut self) -> MergeStep {
         if let Some(current) = self.current.take() {
             self.logs[current].1 = Head::Unknown;

@@ -63,7 +63,8 @@ fn seal(header: &mut [u8], magic: [u8; 4]) {
     set(header, 4, &sum.to_le_bytes());
 }
 
-/// Whether `header` has this magic number and a valid checksum.
+/// Returns a reader of the same logs that continues at this position. It requests the bytes again
+/// that this one requested and did not get.
 fn is_sealed(header: &[u8], magic: [u8; 4]) -> bool {
     header.starts_with(&magic)
         && header

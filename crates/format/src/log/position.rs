@@ -1,4 +1,5 @@
-//! Positions in a log, and the identity of a log.
+//! Continues to the next record, or returns the bytes needed for it. The previous record is no
+//! longer available.
 //!
 //! A position is the place at which a chunk begins, or will begin. It holds everything that a
 //! reader needs to know beforehand.
@@ -164,7 +165,7 @@ impl LogPosition {
         }
     }
 
-    /// Returns the same position in a log whose last valid commit is `timestamp` or an earlier one.
+    /// The id is random, so combining its halves is as good as a hash.
     pub fn ended_at(self, timestamp: u64) -> Self {
         Self {
             timestamp_max: Some(

@@ -1,8 +1,8 @@
-//! The reading end of one log: says what to read, is given the bytes, and finds the records.
+//! The reading end of one log: it requests bytes, receives them, and finds the records.
 //!
-//! The records that it finds are a prefix of those that were appended after the start. The prefix
-//! ends at the first chunk that is torn, or is not the next one of this log. Behind the end the
-//! reader only looks for signs that something is missing that was durable once.
+//! The records found are a prefix of those that were appended after the start. The prefix ends at
+//! the first chunk that is torn, or is not the next one of this log. After the end, the reader only
+//! looks for signs that data is missing that was once durable.
 
 use std::ops::Range;
 
@@ -28,9 +28,9 @@ pub enum EndReason {
     /// No chunk of this log follows.
     Nothing,
     Torn,
-    /// The device ends, or could not be read.
+    /// The device ends here, or could not be read.
     Short,
-    /// A chunk is whole, but its content is invalid.
+    /// A chunk is intact, but its content is invalid.
     Damaged(&'static str),
 }
 
@@ -43,8 +43,8 @@ pub struct LogEnd {
     /// The timestamp of the last record that counts; 0 if there was none.
     pub timestamp: u64,
     pub reason: EndReason,
-    /// The position up to which the log was durable once, according to something behind the end.
-    /// The log is damaged between the two, which a crash alone does not cause.
+    /// The position up to which the log was durable once, according to a chunk after the end. The
+    /// log is damaged between the two, which a crash alone does not cause.
     pub lost_to_lsn: Option<u64>,
     /// The timestamp up to which all commits in all logs were durable, according to this log; 0 if
     /// the log does not say.
@@ -53,15 +53,15 @@ pub struct LogEnd {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The first segment's header is next.
+    /// The header of the first segment comes next.
     Enter,
-    /// The rest of a chunk, or the next chunk.
+    /// The rest of a chunk comes next, or another chunk.
     Chunks,
-    /// No chunk here: the header of the next segment says whether the log goes on there.
+    /// There is no chunk here: the header of the next segment says whether the log continues there.
     Peek(EndReason),
-    /// Behind the end, in this segment: signs of what was there, from here on.
+    /// After the end, in this segment: looks for signs of later chunks, from this offset on.
     Tail(EndReason, u32),
-    /// Behind the end, in the next segment.
+    /// After the end, in the next segment.
     TailNext(EndReason, u32),
     Ended,
 }
@@ -70,7 +70,7 @@ enum State {
 enum Found {
     Nothing,
     Window(Range<usize>),
-    /// In `partial`: it came in several chunks.
+    /// The record is in `partial`, because it came in several chunks.
     Partial,
 }
 
@@ -93,7 +93,7 @@ pub struct LogReader {
     /// there.
     lsn: u64,
     segments: Vec<u64>,
-    /// The chunks that nothing marks as durable.
+    /// The chunks that no later chunk marks as durable.
     in_doubt: Vec<InDoubt>,
     durable_timestamp: u64,
     end: Option<LogEnd>,
@@ -140,7 +140,8 @@ impl LogReader {
         }
     }
 
-    /// Continues to the next record, or returns what is needed for it. The previous record is gone.
+    /// Continues to the next record, or returns the bytes needed for it. The previous record is no
+    /// longer available.
     pub fn advance(&mut self) -> LogStep {
         if self.found == Found::Partial {
             self.partial.clear();
@@ -169,8 +170,8 @@ impl LogReader {
         }
     }
 
-    /// Gives the bytes that were asked for. Fewer bytes mean that the device has no more; none mean
-    /// that it could not be read, and the log ends there.
+    /// Gives the requested bytes. Fewer bytes mean that the device has no more. No bytes mean that
+    /// the device could not be read, and the log ends there.
     pub fn give(&mut self, bytes: &[u8]) {
         self.window.give(bytes);
     }
@@ -204,7 +205,7 @@ impl LogReader {
         self.position.is_past(timestamp)
     }
 
-    /// Returns the writes that the log consists of and that nothing in the log marks as durable.
+    /// Returns the writes of this log that nothing in the log marks as durable.
     pub fn in_doubt(&self) -> &[InDoubt] {
         &self.in_doubt
     }
@@ -277,7 +278,7 @@ impl LogReader {
                     && header.used_bytes() <= left.into()
             });
         let Some(header) = header else { return self.stop(EndReason::Nothing) };
-        // It fits into the segment, so it fits into a u32.
+        // The chunk fits into the segment, so its size fits into a u32.
         let used = header.used_bytes() as u32;
         let range = match self.window.fetch(at, used, true) {
             Fetched::Ask { offset_bytes, len_bytes } => {
@@ -340,14 +341,14 @@ impl LogReader {
                     return Parsed::Record;
                 }
                 _ => {
-                    // The rest comes with the next chunk.
+                    // The rest of the record comes with the next chunk.
                     self.partial.extend_from_slice(payload);
                     self.payload.start = self.payload.end;
                     return Parsed::Nothing;
                 }
             }
         }
-        // First so much that the length is there, then so much as it says and the chunk has.
+        // First take the bytes of the length, then as many as it says, up to the end of the chunk.
         let length_len = 4usize.saturating_sub(self.partial.len()).min(payload.len());
         let (length, payload) = payload.split_at(length_len);
         self.partial.extend_from_slice(length);
@@ -409,7 +410,7 @@ impl LogReader {
         None
     }
 
-    /// Looks behind the end, block by block, for chunks of this log that say that more of it was
+    /// Looks after the end, block by block, for chunks of this log that say that more of it was
     /// durable.
     fn tail(&mut self, reason: EndReason, from: u32, in_next: bool) -> Option<LogStep> {
         let geometry = self.position.geometry;
@@ -419,7 +420,8 @@ impl LogReader {
         };
         self.window.turn_to(base);
         let sequence = self.position.segment_sequence.wrapping_add(in_next.into());
-        // Of a record that is cut, the first part is good; of one that makes no sense, nothing is.
+        // The first part of a record that is cut off is valid; a record with invalid content is
+        // not.
         let cut = !self.partial.is_empty() && !matches!(reason, EndReason::Damaged(_));
         let end_lsn = if cut { self.position.lsn } else { self.lsn };
         let mut at = from;

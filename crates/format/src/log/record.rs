@@ -1,6 +1,6 @@
 //! Commit records: a timestamp and the operations of one transaction.
 //!
-//! A record that decodes is whole: its checksum is right, and its operations fill it exactly.
+//! A record that decodes is complete: its checksum is right, and its operations fill it exactly.
 //! Lengths are checked against the available bytes before they are used.
 
 use super::{get_u16, get_u32, get_u64};
@@ -123,7 +123,7 @@ impl<'a> RecordBuilder<'a> {
         match operation {
             Operation::Put { tree, key, value } => {
                 self.head(PUT, tree, key.len());
-                // Values are far shorter than this; what is not makes the record too long anyway.
+                // Values are far shorter than this. A longer one makes the record too long anyway.
                 let value_len = u32::try_from(value.len()).unwrap_or(u32::MAX);
                 self.output.extend_from_slice(&value_len.to_le_bytes());
                 self.output.extend_from_slice(key);
@@ -225,7 +225,7 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// Checks the length and the checksum of the record that fills `bytes` exactly, and not its
+    /// Checks the length and the checksum of the record that fills `bytes` exactly, but not its
     /// operations.
     fn checked(bytes: &'a [u8]) -> Result<Self, &'static str> {
         const SHORT: &str = "the record is shorter than its header";

@@ -1,18 +1,18 @@
 //! The free segments of a log device.
 //!
-//! Invariant: a segment is handed out at most once until it is given back, and never if it overlaps
-//! a claim, which is a log that recovery still reads. Low segments are handed out first, so that a
-//! file stays as small as it can.
+//! Invariant: a segment is allocated at most once until it is given back, and never if it overlaps
+//! a claim, which is a log that recovery still reads. Low segments are allocated first, so that a
+//! file stays as small as possible.
 
 use std::ops::Range;
 
-/// The segments of a device that holds nothing but logs, in order.
+/// The segments of a device that holds only logs, in order.
 #[derive(Debug)]
 pub struct Segments {
     /// The address of the first segment on the device in bytes.
     start_bytes: u64,
     segment_bytes: u64,
-    /// Whether each segment is handed out, up to the highest one that ever was.
+    /// Whether each segment is allocated, up to the highest one that ever was.
     taken: Vec<bool>,
     used: u64,
     /// The ranges of the device with logs of an earlier incarnation, whose segments may have had
@@ -70,7 +70,7 @@ impl Segments {
         }
     }
 
-    /// Hands out nothing of this range until [`Segments::release_claims`].
+    /// Allocates nothing in this range until [`Segments::release_claims`].
     pub fn claim(&mut self, range: Range<u64>) {
         self.claims.push(range);
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_claimed_is_not_handed_out() {
         let mut segments = Segments::new(100, 10);
-        // Of segments of another size.
+        // Claims may have segments of another size.
         segments.claim(95..101);
         segments.claim(125..131);
         assert_eq!((take(&mut segments), take(&mut segments)), (110, 140));

@@ -1,6 +1,6 @@
 //! The part of a segment that a reader has in memory, and the reads that it asks for.
 //!
-//! Reads are multiples of the block, lie within one segment, and are never longer than agreed.
+//! Reads are multiples of the block, lie within one segment, and never exceed the agreed length.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::position::LogGeometry;
 pub(super) enum Fetched {
     /// The bytes are in [`Window::bytes`].
     Ready(Range<usize>),
-    /// The caller must first read these bytes of the device and give them.
+    /// The caller must first read these bytes from the device and give them.
     Ask { offset_bytes: u64, len_bytes: u32 },
     /// The device does not have the bytes.
     Missing,

@@ -1,8 +1,7 @@
 //! The writing end of one worker's log: records go in, planned writes come out.
 //!
-//! Invariant: a block is planned once. A chunk is planned only after its segment's header or
-//! together with it, and that header names a next segment that this log owns already. Timestamps
-//! rise.
+//! Invariant: a block is planned once. A chunk is planned after its segment's header or together
+//! with it, and that header names a next segment that this log already owns. Timestamps rise.
 
 use std::collections::VecDeque;
 
@@ -14,7 +13,7 @@ use super::record::RecordBuilder;
 use super::segment::SegmentHeader;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The size in bytes above which the memory for waiting records is given back when nothing waits.
+/// The capacity in bytes above which the memory for waiting records is freed when nothing waits.
 const PENDING_KEPT_MAX: usize = 1 << 20;
 /// The end of a segment that is smaller than this fraction of it is left unused, so that a chunk
 /// need not be cut.
@@ -47,7 +46,7 @@ impl WriteBuffer for Buffer {
     }
 }
 
-/// A write that the device must carry out.
+/// A write that the device must execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedWrite {
     /// The address on the device in bytes.
@@ -145,8 +144,7 @@ impl LogWriter {
         })
     }
 
-    /// Sets whether a write counts as done only once it is durable. This is so until it is set
-    /// otherwise.
+    /// Sets whether a write counts as done only once it is durable. The default is true.
     #[inline]
     pub fn flushed(mut self, flushed: bool) -> Self {
         self.flushed = flushed;
@@ -235,7 +233,8 @@ impl LogWriter {
         // The last segment is only named.
         let whole = self.upcoming.len().saturating_sub(1) as u64;
         let room = whole * self.geometry.room_bytes() + u64::from(self.left_bytes()) / 2;
-        // What waits may go in a write before the commit's, whose last block it does not fill.
+        // Waiting records may go into a write before the commit's, which does not fill its last
+        // block.
         let pending = match self.pending_bytes() {
             0 => 0,
             pending => pending + self.geometry.block_bytes as usize,
@@ -243,8 +242,8 @@ impl LogWriter {
         (room as usize).saturating_sub(pending)
     }
 
-    /// Takes back segments that were given and are not begun: those beyond the first two that are
-    /// not needed for `keep_bytes` more bytes.
+    /// Takes back segments that were given and are not yet used: those beyond the first two that
+    /// are not needed for `keep_bytes` more bytes.
     #[inline]
     pub fn take_surplus(&mut self, keep_bytes: usize) -> Vec<u64> {
         let mut surplus = Vec::new();
@@ -318,8 +317,8 @@ impl LogWriter {
     #[inline]
     pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
         let block = self.geometry.block_bytes as usize;
-        // A segment has room for two chunks at least: the second tells of the first, if it gets
-        // damaged.
+        // A segment has room for at least two chunks: if the first is damaged, the second shows
+        // that it existed.
         let half = (self.geometry.segment_bytes as usize / 2).max(2 * block);
         let capacity = buffer.capacity_bytes().min(half) / block * block;
         debug_assert!(capacity >= 2 * block, "a segment's header and its first chunk go together");
@@ -395,7 +394,7 @@ impl LogWriter {
     ) -> usize {
         let begin_lsn = self.lsn;
         let end_lsn = begin_lsn + payload_bytes as u64;
-        // Either a record begins with the chunk, or the first one begins where the cut one ends.
+        // Either a record begins with the chunk, or the first record begins where the cut one ends.
         let first_lsn = if self.boundary_lsn == begin_lsn {
             Some(begin_lsn)
         } else {
@@ -430,8 +429,8 @@ impl LogWriter {
         at + CHUNK_HEADER_BYTES + payload_bytes
     }
 
-    /// Notes that a planned write is durable: done, and flushed or forced. Writes may be reported
-    /// in any order.
+    /// Notes that a planned write is durable: completed, and flushed or forced. Writes may be
+    /// reported in any order.
     #[inline]
     pub fn complete(&mut self, write: &PlannedWrite) {
         if let Some(found) = self.in_flight.iter_mut().find(|w| w.end_lsn == write.end_lsn) {
@@ -446,8 +445,8 @@ impl LogWriter {
     }
 
     /// Notes that all commits with timestamps up to this one are durable, in all logs. Chunks state
-    /// the timestamp, so that a damaged end of another log can be told from the end that a crash
-    /// leaves.
+    /// the timestamp, so that damage to the end of another log can be told from the end that a
+    /// crash leaves.
     #[inline]
     pub fn note_all_durable(&mut self, timestamp: u64) {
         self.all_durable_timestamp = self.all_durable_timestamp.max(timestamp);

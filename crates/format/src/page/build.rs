@@ -1,11 +1,12 @@
-//! Keys against keys: what they share, and what tells them apart.
+//! Compares keys: their common prefix, and the shortest key between them.
 
 #[inline]
 pub fn shared_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Length of the shortest prefix of `right` that is greater than `left`; `left < right`.
+/// Returns the length of the shortest prefix of `right` that is greater than `left`. Requires `left
+/// < right`.
 #[inline]
 pub fn separator_len(left: &[u8], right: &[u8]) -> usize {
     debug_assert!(left < right);

@@ -17,7 +17,7 @@ pub struct Expected {
 /// Returns the place of a child of an inner page, and the properties that the child must have.
 ///
 /// # Errors
-/// A description, if the reference does not lead to a page.
+/// A description of the fault, if the reference does not lead to a page.
 pub fn child_of(tree_id: u32, node: Node<'_>, position: usize) -> Result<(u64, Expected), String> {
     let key = |position: usize| {
         let mut key = Vec::new();

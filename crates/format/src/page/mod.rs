@@ -44,36 +44,36 @@ pub mod field {
     pub const KIND: usize = 4;
     /// u8: 0 for leaves, one more for each level above.
     pub const LEVEL: usize = 5;
-    /// u16: slots.
+    /// u16: the number of slots.
     pub const COUNT: usize = 6;
-    /// u64: the page's own [place](crate::place), to tell misdirected reads and writes, and lost
-    /// ones.
+    /// u64: the page's own [place](crate::place), to detect misdirected reads and writes, and lost
+    /// writes.
     pub const PAGE_ID: usize = 8;
     /// u64, leaves: the timestamp of the newest commit that changed the page.
     pub const LSN: usize = 16;
-    /// u32: the tree the page belongs to.
+    /// u32: the tree that the page belongs to.
     pub const TREE_ID: usize = 24;
     /// u32: lowest byte of the heap.
     pub const HEAP_START: usize = 28;
     /// u32: bytes in the heap that nothing refers to.
     pub const DEAD_BYTES: usize = 32;
-    /// u16: bytes all keys of the page share, cut off.
+    /// u16: the length of the prefix that all keys of the page share, which is cut off.
     pub const PREFIX_LEN: usize = 36;
     /// u16: length of the lower fence.
     pub const LOWER_LEN: usize = 38;
     /// u16: length of the upper fence.
     pub const UPPER_LEN: usize = 40;
-    /// u16: bit 0: there is an upper fence (otherwise it is infinite).
+    /// u16: bit 0: there is an upper fence (otherwise the fence is infinite).
     pub const FLAGS: usize = 42;
     /// u64, inner pages: the child right of the last slot.
     pub const LAST_CHILD: usize = 48;
 
-    /// Overflow pages, u64 at the place of LAST_CHILD: the value's timestamp. Pages of older
-    /// values: their run's number.
+    /// Overflow pages: u64 at the offset of LAST_CHILD: the value's timestamp. Pages of older
+    /// values: the number of their run.
     pub const TIMESTAMP: usize = 48;
-    /// Overflow pages, u32: which page of the value, from 0.
+    /// Overflow pages: u32: the number of the page in the value, from 0.
     pub const PART: usize = 56;
-    /// Overflow pages, u32: bytes of the value in this page.
+    /// Overflow pages: u32: the bytes of the value in this page.
     pub const PART_BYTES: usize = 60;
 }
 
@@ -91,7 +91,7 @@ pub enum PageKind {
     CheckpointImage = 5,
     /// Older values of rows, for snapshots. Not used after a crash.
     History = 6,
-    /// A part of the list of runs that a large value is in.
+    /// A part of the list of a large value's runs.
     Extents = 7,
 }
 
@@ -101,8 +101,8 @@ pub const LEAF_SLOT_BYTES: usize = 8;
 pub const INNER_SLOT_BYTES: usize = 16;
 /// The number of key bytes that are in the slot itself.
 pub const HEAD_BYTES: usize = 4;
-/// Bytes before the key in a leaf's record: the value's length, u16; bit 15: it is an overflow
-/// descriptor.
+/// Bytes before the key in a leaf's record: u16, the value's length; bit 15 says that the value is
+/// an overflow descriptor.
 pub const RECORD_HEAD_BYTES: usize = 2;
 pub const OVERFLOW_FLAG: u16 = 1 << 15;
 
@@ -135,7 +135,7 @@ pub const fn inline_len_max(page_size: usize) -> usize {
 const _: () = {
     let mut page_size = PAGE_SIZE_MIN;
     while page_size <= PAGE_SIZE_MAX {
-        // One record and both fences.
+        // One record and both fences must fit.
         let record_bytes = inline_len_max(page_size) + LEAF_SLOT_BYTES + RECORD_HEAD_BYTES;
         assert!(HEADER_BYTES + record_bytes + 2 * key_len_max(page_size) <= page_size);
         assert!(inline_len_max(page_size) < OVERFLOW_FLAG as usize);
@@ -156,7 +156,7 @@ pub fn seal(buffer: &mut Buffer, offset: usize, page_size: usize) {
     NodeMut::new(buffer.part_mut(offset, page_size)).set_checksum(sum);
 }
 
-/// Reads a word; the bytes must be long enough.
+/// Reads the word at an offset. The bytes must be long enough.
 #[inline(always)]
 pub fn word(page: &[u8], at: usize) -> u64 {
     page[at..at + 8].try_into().map_or(0, u64::from_le_bytes)

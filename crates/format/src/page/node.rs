@@ -219,15 +219,16 @@ impl<'a> Node<'a> {
             return (0, false);
         }
         let count = size;
-        // Branch-free binary search on the heads: the first slot whose head is at or above ours.
+        // Branch-free binary search on the heads, for the first slot whose head is at or above the
+        // probe's.
         let mut base = 0;
         if SLOT_BYTES == INNER_SLOT_BYTES && count >= HINTED_COUNT_MIN {
-            // The hints say between which two of the hinted slots it is.
+            // The hints say between which two hinted slots the key lies.
             let distance = count / (HINTS + 1);
             let below = self.hints_below(probe.head);
             base = below * distance;
             size = if below == HINTS { count - base } else { distance + 1 };
-            // The misses on these few lines overlap, instead of following one another.
+            // The cache misses on these few lines overlap, instead of following one another.
             for line in slots.at(base) / 64..=slots.at(base + size) / 64 {
                 self.bytes.prefetch(line * 64);
             }
@@ -239,8 +240,9 @@ impl<'a> Node<'a> {
             size -= half;
         }
         base += usize::from(slots.head(base) < probe.head);
-        // Keys with the same head are few, unless they are alike for long, as at the edges of a
-        // tree, where no prefix is cut off: then the next bytes are searched in the same way.
+        // There are few keys with the same head, unless the keys have long common beginnings, as at
+        // the edges of a tree, where no prefix is cut off. Then the next bytes are searched in the
+        // same way.
         if base + FEW < count && slots.head(base + FEW) == probe.head {
             let mut size = count - base;
             while size > 1 {
@@ -437,8 +439,8 @@ impl<'a> Node<'a> {
             }
             key.clear();
             self.key(position, &mut key);
-            // A head is longer than a short suffix: the rest of it is zeroes, or searches pass the
-            // key by.
+            // If the suffix is shorter than a head, the rest of the head must be zeroes. Otherwise
+            // searches would miss the key.
             let suffix = key.get(prefix.len()..).unwrap_or_default();
             if self.bytes.load_u32(self.slot(position)) != head_of(suffix) {
                 return Some(format!("the head of key {position} says more than the key"));

@@ -106,7 +106,7 @@ impl<'a> NodeMut<'a> {
         let record = self.read().heap_start() - record_bytes;
         self.bytes.store_u32(field::HEAP_START, record as u32);
         self.bytes.store_u32(slot, head_of(suffix));
-        // A key without a tail in an inner page has no record; its offset is never used, and may
+        // A key without a tail has no record in an inner page. Its offset is never used, and may
         // not fit.
         self.bytes.store_u16(slot + 4, if record_bytes == 0 { 0 } else { record as u16 });
         self.bytes.store_u16(slot + 6, suffix.len() as u16);
@@ -232,8 +232,8 @@ mod tests {
 
     use super::*;
 
-    /// Random inserts, overwrites and removals against a map, for every page size and with long
-    /// common prefixes.
+    /// Compares random inserts, overwrites and removals with a map, for every page size and with
+    /// long common prefixes.
     #[test]
     fn a_leaf_is_a_small_ordered_map() {
         for (seed, size) in [(1, 512), (2, 4096), (3, 65536)] {
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// At the edge of a tree no prefix is cut off: heads, and second heads, are alike.
+    /// At the edge of a tree no prefix is cut off, so heads and second heads are equal.
     #[test]
     fn keys_that_are_alike_for_long_are_found() {
         let mut random = fastrand::Rng::with_seed(4);

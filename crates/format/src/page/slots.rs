@@ -1,4 +1,4 @@
-//! The slots of a page, as a search reads them.
+//! The slots of a page, in the form that searches use.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -67,7 +67,7 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
     /// Returns a slot's head, the offset of its key's tail, and the length of its suffix.
     #[inline(always)]
     fn entry(self, position: usize) -> (u32, usize, usize) {
-        // Slots are aligned: one load has all three.
+        // Slots are aligned, so one load reads all three.
         let word = self.bytes.load_u64(self.at(position));
         let record = usize::from((word >> 32) as u16);
         (word as u32, record + Self::TAIL_AT, usize::from((word >> 48) as u16))
@@ -91,7 +91,7 @@ impl<'a, const START: usize, const SLOT_BYTES: usize> Slots<'a, START, SLOT_BYTE
         if second != probe.second {
             return second.cmp(&probe.second);
         }
-        // Filled up with zeroes they are alike: then the shorter one comes first.
+        // Padded with zeroes they are equal: then the shorter one comes first.
         let order = match probe.suffix.get(BOTH_HEADS_BYTES..) {
             Some(rest) if len > BOTH_HEADS_BYTES => {
                 let rest_at = tail_at + BOTH_HEADS_BYTES - HEAD_BYTES;

@@ -1,4 +1,4 @@
-//! Pages that are built as a whole: their entries are gathered first, and measured as they come.
+//! Builds pages as a whole: their entries are gathered first, and measured as they are added.
 
 use super::{Node, NodeMut, separator_len, shared_prefix_len, slots_offset};
 use crate::swip::Swip;
@@ -75,7 +75,7 @@ impl Staged {
             self.entry_bytes = self.bytes_of(self.entries.len(), leaf, prefix);
         }
         let more = value_len.map_or(0, |len| Node::entry_bytes(leaf, key.len() - prefix, len));
-        // One byte more for a fence just above the last key.
+        // Add one byte for a fence just above the last key.
         slots_offset(leaf) + self.lower.len() + key.len() + 1 + self.entry_bytes + more <= page_size
     }
 

@@ -1,7 +1,7 @@
 //! The leaves of a tree in the order of their keys, and the holes between them.
 //!
-//! Invariant: the reports cover all keys, each once: by a leaf whose checksum, id, tree, level and
-//! fences are right, or by a hole.
+//! Invariant: the reports cover all keys exactly once: by a leaf whose checksum, id, tree, level
+//! and fences are right, or by a hole.
 
 use qpair_format::Result;
 use qpair_format::page::{Node, words_of};
@@ -19,8 +19,8 @@ pub(crate) struct Hole {
     pub(crate) lower: Vec<u8>,
     /// The first key after the hole; `None` if the hole has no end.
     pub(crate) upper: Option<Vec<u8>>,
-    /// The page that should lead to the keys, if it is known. The page that is there now is another
-    /// one, or an older copy.
+    /// The page that should lead to the keys, if it is known. Its present content is another page,
+    /// or an older copy.
     pub(crate) page_id: Option<u64>,
     pub(crate) why: String,
 }
@@ -52,7 +52,7 @@ pub(crate) fn entries(node: Node<'_>) -> impl Iterator<Item = Entry> {
 
 type See<'a> = dyn FnMut(&mut PageReader, Part<'_>) -> Result<()> + 'a;
 
-/// Walks the tree with this root, and gives `see` all leaves and holes, in order.
+/// Walks the tree with this root, and passes all leaves and holes to `see`, in order.
 pub(crate) fn walk_leaves(
     reader: &mut PageReader,
     tree_id: u32,
@@ -93,7 +93,7 @@ fn visit(
     while position <= node.count() {
         let mut children = Vec::with_capacity(AHEAD);
         while position <= node.count() && children.len() < AHEAD {
-            // A reference into memory was checked for with the page.
+            // The check of the page has excluded references into memory.
             if let Ok(child) = child_of(bounds.tree_id, node, position) {
                 children.push(child);
             }

@@ -18,7 +18,7 @@ pub(crate) struct MergedLogs {
     pub(crate) unreadable: bool,
 }
 
-/// Reads the logs that a checkpoint names, and gives the valid commits to `take` in their order.
+/// Reads the logs that a checkpoint names, and passes the valid commits to `take` in their order.
 /// Each comes with the position at which its log begins, and the position at which its record ends.
 /// A part that cannot be read ends its log. Returns `None` if `take` stopped the reading.
 pub(crate) fn read_logs(

@@ -1,4 +1,4 @@
-//! A store that is inspected on its members without opening it: its superblocks, its newest
+//! A store that is inspected on its members without being opened: its superblocks, its newest
 //! checkpoint, its trees, its logs.
 //!
 //! Invariant: nothing is written. One good superblock slot is enough, and a store with one member
@@ -40,7 +40,7 @@ impl Offline {
     /// whether the only member is searched for pages in full, or only at its beginning.
     ///
     /// # Errors
-    /// `Corrupt` or `NotAStore` if neither a superblock nor, in its stead, a page can be read;
+    /// `Corrupt` or `NotAStore` if neither a superblock nor, in its place, a page can be read;
     /// `Member` if the members do not belong to one store, in order; `Version`; `Interrupted`.
     pub(crate) fn open(
         members: &[Arc<dyn BlockDevice>],

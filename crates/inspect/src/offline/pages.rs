@@ -88,8 +88,8 @@ impl PageReader {
         self.arena.block_size()
     }
 
-    /// Reads ranges of bytes. `each` receives them as they arrive, by index, and `None` for a range
-    /// that cannot be read.
+    /// Reads ranges of bytes. `each` receives them as they arrive, with their index; a range that
+    /// cannot be read is `None`.
     pub(crate) fn read_ranges(
         &mut self,
         ranges: &[(u64, usize)],
@@ -118,7 +118,7 @@ impl PageReader {
                 done += 1;
                 let bytes = buffer.as_ref().map(Buffer::as_slice).filter(|_| result.is_ok());
                 let len = ranges[tag as usize].1;
-                // Transfers under way end before an error is returned.
+                // Wait for all transfers before returning an error.
                 outcome = outcome.and_then(|()| each(tag as usize, bytes.map(|b| &b[..len])));
             }
         }

@@ -1,6 +1,6 @@
-//! Reads a store whose superblocks are both gone, as after a partition table or a file system was
-//! written over them. The content of the superblock is derived from the pages, which have checksums
-//! of their own.
+//! Reads a store both of whose superblocks are lost, for example because a partition table or a
+//! file system was written over them. The content of the superblock is derived from the pages,
+//! which have checksums of their own.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,12 +14,11 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::PageReader;
 use qpair_format::image::RECORD_PAGES;
 
-/// The number of bytes that are looked at together. The first such part that has a sound page
-/// decides.
+/// The number of bytes that are examined together. The first part with a sound page decides.
 const PART_BYTES: u64 = 4 << 20;
 
-/// Receives the number of bytes looked at and the number of all, and may stop the search. `None`
-/// looks only at the first part.
+/// Receives the number of bytes examined and the total, and may stop the search. `None` examines
+/// only the first part.
 pub(crate) type Look<'a> = Option<&'a dyn Fn(u64, u64) -> ControlFlow<()>>;
 
 /// Derives the superblock of a store's only member, as far as it is needed to read the store.
@@ -36,14 +35,14 @@ pub(super) fn superblock_by_pages(
     if member.size_bytes() < SUPERBLOCK_BYTES + PAGE_SIZE_MAX as u64 {
         return Ok(None);
     }
-    // What cannot be read is as good as gone.
+    // A superblock that cannot be read counts as lost.
     let slots =
         qpair_members::read_slots(member.as_ref()).map(|(slots, _)| slots).unwrap_or_default();
     if Superblock::newest(&slots, &member.info().name)?.is_some() {
         return Ok(None);
     }
     let device = qpair_members::join(members, PAGE_SIZE_MAX as u64)?;
-    // A device may move no pages as small.
+    // The device may not support transfers as small as this page size.
     let block_bytes = PAGE_SIZE_MIN.max(member.info().logical_block_bytes as usize);
     let mut reader = PageReader::new(device, None, block_bytes)?;
     let end = reader.capacity() * block_bytes as u64;
@@ -81,7 +80,7 @@ fn read_part(reader: &mut PageReader, from: u64, len: usize) -> Result<Vec<u8>> 
     let at_once = reader.transfer_bytes();
     let starts: Vec<usize> = (0..len).step_by(at_once).collect();
     let unread = read_into(reader, from, &mut part, &starts, at_once)?;
-    // A place that cannot be read takes no others with it.
+    // An unreadable block must not make others unreadable.
     let block_bytes = reader.page_size();
     for start in unread {
         let blocks: Vec<usize> = (start..len.min(start + at_once)).step_by(block_bytes).collect();
@@ -125,7 +124,7 @@ fn tell(part: &[u8], from: u64, page_size_max: usize) -> Option<(usize, Option<R
     };
     let counts =
         sizes.filter(|size| *size <= page_size_max).map(|size| (sound(size).count(), size));
-    // Of the smaller ones if there are as many: that is the first.
+    // If several sizes have as many sound pages, the smallest one wins, because it comes first.
     let (count, page_size) = counts.rev().max_by_key(|(count, _)| *count)?;
     let records = sound(page_size).take_while(|(page_id, _)| *page_id < RECORD_PAGES);
     let record = records.filter_map(|(_, page)| Record::decode(page)).max_by_key(|of| of.sequence);

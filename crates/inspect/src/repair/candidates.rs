@@ -1,4 +1,4 @@
-//! Finds leaves by looking at every page, and chooses which of them stand in for the parts that a
+//! Finds leaves by examining every page, and chooses which of them stand in for the parts that a
 //! tree cannot reach.
 
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ impl Candidates {
         for (tree, leaves) in more {
             let all = self.0.entry(tree).or_default();
             all.extend(leaves);
-            // A sorted load has the timestamp of the commit before it, which may be the one that
-            // emptied the table: what is full came later.
+            // A sorted load has the timestamp of the commit before it, which may be the commit that
+            // emptied the table. Of the two, the full leaf is the later one.
             all.sort_by_key(|leaf| std::cmp::Reverse((leaf.used, leaf.timestamp, leaf.records)));
         }
     }
@@ -56,7 +56,7 @@ impl Candidates {
 
     /// Covers the keys of a hole: in order, each key once.
     pub(super) fn cover(&self, tree: u32, hole: &Hole) -> Vec<StandIn> {
-        // What is not covered yet, by where it begins.
+        // The ranges that are not covered yet, by their first keys.
         let mut open = BTreeMap::from([(hole.lower.clone(), hole.upper.clone())]);
         let mut covered = Vec::new();
         for leaf in self.0.get(&tree).into_iter().flatten() {
@@ -104,7 +104,7 @@ fn least(a: Option<Vec<u8>>, b: Option<Vec<u8>>) -> Option<Vec<u8>> {
     }
 }
 
-/// Looks at every page for leaves: all leaves, or those that have keys of these holes, which are in
+/// Examines every page for leaves: all leaves, or those with keys of these holes, which are in
 /// order. `used` says whether the checkpoint's trees have a page in use.
 pub(super) fn scan(
     reader: &mut PageReader,
@@ -161,7 +161,7 @@ pub(super) fn scan(
             Ok(())
         })?;
         for first in unread {
-            // A place that cannot be read takes no others with it.
+            // An unreadable page must not make others unreadable.
             let ranges: Vec<(u64, usize)> = (first..first + count(first))
                 .map(|page_id| (page_id * page_size as u64, page_size))
                 .collect();

@@ -44,7 +44,7 @@ type Progress<'a> = dyn Fn(RepairStep, u64, u64) -> ControlFlow<()> + 'a;
 ///
 /// # Errors
 /// `Corrupt` or `NotAStore` if neither a superblock can be read nor, for a store with one member, a
-/// page in its stead; `Member`; `Interrupted` if `progress` stopped the repair; the errors of the
+/// page in its place; `Member`; `Interrupted` if `progress` stopped the repair; the errors of the
 /// devices and of `make_target`. After an error the content of the target must not be used.
 pub fn repair(
     members: &[Arc<dyn BlockDevice>],
@@ -70,7 +70,8 @@ pub fn repair(
         report: RepairReport { remarks, ..RepairReport::default() },
     };
     if let Err(error) = salvage.run() {
-        // A close must not mark the new store as whole: it has only a part of the records.
+        // A close must not mark the new store as complete, because it has only a part of the
+        // records.
         target.fail(error.clone());
         return Err(error);
     }
@@ -80,7 +81,7 @@ pub fn repair(
 }
 
 /// Returns two lists: the faults of a store, which is empty if the store is healthy or only needs
-/// recovery; and the damage that costs nothing.
+/// recovery; and the damage that loses no data.
 fn examine(
     members: &[Arc<dyn BlockDevice>],
     options: &StoreOptions,
@@ -90,7 +91,7 @@ fn examine(
         read_only: true,
         at_checkpoint: true,
         format: false,
-        // The pages are looked at without the log.
+        // The pages are checked without the log.
         log_place: LogPlace::Unsaid,
         ..options.clone()
     };
@@ -141,7 +142,7 @@ pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Re
         }
         Ok(_) if has_large => return large::unreadable(members, log_place),
         Ok(_) => return Ok(Vec::new()),
-        // Not given, of another moment, or a device that cannot be read.
+        // The log device was not given, is of another moment, or cannot be read.
         Err(error) if matches!(error.kind(), ErrorKind::Member | ErrorKind::Io) => {
             missing_log(&error)
         }
@@ -254,11 +255,10 @@ impl Salvage<'_> {
         trees.into_iter().collect()
     }
 
-    /// Looks at all pages for leaves that can stand in for parts of these trees that cannot be
-    /// reached.
+    /// Examines all pages for leaves that can stand in for unreachable parts of these trees.
     fn find_stand_ins(&mut self, trees: impl Iterator<Item = u32>) -> Result<()> {
         if self.checkpoint.is_none() {
-            // All leaves are known.
+            // All leaves are known already.
             return Ok(());
         }
         let mut wanted: BTreeMap<u32, Vec<Hole>> = BTreeMap::new();
@@ -280,9 +280,9 @@ impl Salvage<'_> {
 
     fn scan(&mut self, wanted: Option<&BTreeMap<u32, Vec<Hole>>>) -> Result<()> {
         let progress = self.progress;
-        // The checkpoint's own run for the next description has what was there before it was taken:
-        // leaves of any age, of an incarnation that came to nothing even. And what is found where a
-        // hole's page should be is not that page.
+        // The checkpoint's spare run for the next description has old content: leaves of any age,
+        // even of an incarnation that was given up. And the page found at the place of a hole is
+        // not the page that belongs there.
         let found_wrong: BTreeSet<u64> = wanted
             .iter()
             .flat_map(|of| of.values().flatten())

@@ -1,4 +1,4 @@
-//! The log behind the checkpoint, made again in the new store.
+//! Applies the log after the checkpoint to the new store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -13,24 +13,24 @@ use super::{RepairStep, RepairedLog, RepairedTable, Salvage, interrupted};
 use crate::offline::{PageReader, read_logs};
 use qpair_engine::Table;
 
-/// Commits between two looks at whether to go on.
+/// The number of commits between two progress reports.
 const TOLD_EVERY: u64 = 1024;
 
 /// The tables of the new store by the trees of the damaged one.
 struct Tables<'a> {
     target: &'a super::Store,
-    /// Places in the report.
+    /// The indices of the tables in the report.
     saved: BTreeMap<u32, usize>,
     open: BTreeMap<u32, Table>,
     report: &'a mut Vec<RepairedTable>,
     key_len_max: usize,
-    /// Records whose last value is a large one that cannot be read. One that a later commit
-    /// replaced may be gone, and is none.
+    /// Records whose last value is a large one that cannot be read. A value that a later commit
+    /// replaced does not count.
     missing: BTreeSet<(u32, Vec<u8>)>,
 }
 
 impl Tables<'_> {
-    /// The table of a tree, which is made if nothing was known of it.
+    /// Returns the table of a tree. The table is created if it was not known.
     fn of(&mut self, tree: u32) -> Result<(Table, &mut RepairedTable)> {
         let index = match self.saved.get(&tree) {
             Some(index) => *index,
@@ -50,7 +50,7 @@ impl Tables<'_> {
         Ok((table, &mut self.report[index]))
     }
 
-    /// A name for a table whose own is not known.
+    /// Returns a name for a table whose own name is not known.
     fn made_up_name(&self, tree: u32) -> String {
         let mut name = format!("table-{tree}");
         while self.report.iter().any(|other| other.name == name) {
@@ -59,8 +59,9 @@ impl Tables<'_> {
         name
     }
 
-    /// The log says that this name was free: the table that has it here, from an older catalog or a
-    /// name that was made up, was dropped or renamed before. It is kept under another name.
+    /// Frees a name. The log says that this name was free: a table that has it here, from an older
+    /// catalog or with a made-up name, was dropped or renamed before. It is kept under another
+    /// name.
     fn make_way(&mut self, name: &str) -> Result<()> {
         let is_named = |(_, index): &(&u32, &usize)| self.report[**index].name == name;
         match self.saved.iter().find(is_named).map(|(tree, index)| (*tree, *index)) {
@@ -100,7 +101,7 @@ impl Tables<'_> {
 
     fn put(&mut self, tree: u32, key: &[u8], value: &[u8]) -> Result<()> {
         if key.len() > self.key_len_max {
-            // No store of these pages has put it.
+            // No store with pages of this size can have put this record.
             return Ok(());
         }
         self.missing.remove(&(tree, key.to_vec()));
@@ -131,7 +132,7 @@ impl Tables<'_> {
             {
                 Some(value) => self.put(tree, key, &value),
                 None => {
-                    // What was there before is not what was committed last.
+                    // The earlier value is not the last committed one.
                     self.delete(tree, key)?;
                     self.missing.insert((tree, key.to_vec()));
                     Ok(())
@@ -152,7 +153,7 @@ impl Tables<'_> {
     }
 }
 
-/// Makes the commits of the logs again.
+/// Applies the commits of the logs.
 pub(super) fn replay(
     salvage: &mut Salvage<'_>,
     checkpoint: &Checkpoint,

@@ -104,8 +104,7 @@ pub struct RepairedTable {
     pub name: String,
     /// The number of records in the new store.
     pub records: u64,
-    /// Ranges of keys for which no page was found. Only the commits of the log were applied to
-    /// them.
+    /// Ranges of keys for which no page was found. They have only records from the log.
     pub lost: Vec<KeyRange>,
     /// Ranges of keys for which only older pages were found. Records there may have an old value,
     /// may be back after they were deleted, or may be missing.
@@ -181,7 +180,7 @@ pub struct RepairedLog {
 pub struct RepairReport {
     /// Whether all of the store can be read. No target was made then.
     pub healthy: bool,
-    /// Damage to a healthy store that costs nothing: superblocks and checkpoint records whose
+    /// Damage to a healthy store that loses no data: superblocks and checkpoint records whose
     /// second copies are intact.
     pub harmless: Vec<String>,
     /// Remarks on the damage of the store.

@@ -10,14 +10,14 @@ use super::candidates::{Candidates, StandIn, is_below};
 use super::{KeyRange, RepairStep, RepairedTable, Salvage, interrupted};
 use crate::offline::{Entry, Hole, PageReader, Part, entries, walk_leaves};
 
-/// The number of bytes of records that go to the new store together.
+/// The number of bytes of records that are passed to the new store together.
 const BATCH_BYTES: usize = 1 << 20;
 /// The number of pages of a large value that are read at once.
 const PARTS: usize = 64;
 /// The maximum number of keys of lost large values that the report lists.
 const KEYS_TOLD: usize = 100;
 
-/// Keys that were not found where they belong.
+/// The ranges of keys that were not found where they belong.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     pub(super) lost: Vec<KeyRange>,
@@ -30,7 +30,7 @@ impl Gaps {
     }
 }
 
-/// Adds a range behind the others, or extends the last one if the two touch.
+/// Adds a range after the others, or extends the last one if the two are adjacent.
 fn note(ranges: &mut Vec<KeyRange>, stand_in: &StandIn, why: &str) {
     if let Some(last) = ranges.last_mut()
         && last.to.as_ref() == Some(&stand_in.lower)
@@ -42,7 +42,7 @@ fn note(ranges: &mut Vec<KeyRange>, stand_in: &StandIn, why: &str) {
     ranges.push(KeyRange { from, to, why: why.to_owned() });
 }
 
-/// Visits all records of a tree that can be found, in order; from stand-ins where the tree has
+/// Visits all records of a tree that can be found, in order. Stand-ins are used where the tree has
 /// holes.
 pub(super) fn each_entry(
     reader: &mut PageReader,
@@ -71,7 +71,7 @@ fn each_stand_in(
             note(&mut gaps.lost, &stand_in, &hole.why);
             continue;
         };
-        // It was good a moment ago.
+        // The page was readable a moment ago.
         let Ok(page) = reader.read_page(place)? else {
             note(&mut gaps.lost, &stand_in, &hole.why);
             continue;
@@ -132,7 +132,7 @@ pub(super) fn note_large(table: &mut RepairedTable, key: Vec<u8>) {
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Records on their way into the new store.
+/// Receives the records for the new store.
 struct Sink<'a> {
     send: &'a mut dyn FnMut(Result<Records>) -> Result<()>,
     batch: Records,
@@ -143,7 +143,7 @@ struct Sink<'a> {
 impl Sink<'_> {
     fn push(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<()> {
         if self.last.as_ref().is_some_and(|last| *last >= key) {
-            // Leaves that overlap would be a fault of this program: what came first counts.
+            // Overlapping leaves would be a bug of this program. The first one counts.
             return Ok(());
         }
         self.last = Some(key.clone());
@@ -158,7 +158,7 @@ impl Sink<'_> {
     }
 }
 
-/// Returns the records one by one. The first error ends them.
+/// Returns an iterator over the records of all batches. The first error ends it.
 fn one_by_one(
     batches: impl IntoIterator<Item = Result<Records>>,
 ) -> impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> {
@@ -177,8 +177,8 @@ pub(super) fn save_table(
     let table = salvage.target.table(name)?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
     if qpair_engine::is_stepped_here() {
-        // A thread that steps the new store's workers waits for no other thread: all is read before
-        // it is written.
+        // A thread that steps the new store's workers must not wait for another thread, so all
+        // records are read before they are written.
         let mut batches = Vec::new();
         let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
             batches.push(batch);
@@ -188,13 +188,13 @@ pub(super) fn save_table(
         return read.map(|()| saved);
     }
     let (sender, receiver) = sync_channel(2);
-    // Reading waits for one device, writing for the other: two threads do both at once.
+    // Reading waits for one device and writing for the other, so two threads do both at once.
     std::thread::scope(|scope| {
         let loading = std::thread::Builder::new()
             .spawn_scoped(scope, move || table.bulk_load(one_by_one(receiver)))
             .map_err(|error| Error::thread(&error, "saving records"))?;
         let read = read_table(salvage, tree, root, &mut saved, &mut |batch| {
-            // The receiver has ended with an error of its own, and reports it.
+            // The receiver has ended with its own error, and reports it.
             sender
                 .send(batch)
                 .map_err(|_| Error::new(ErrorKind::Closed, "the new store takes no more records"))
@@ -203,7 +203,7 @@ pub(super) fn save_table(
         let loaded = loading.join().unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Invalid, "saving records ended unexpectedly"))
         });
-        // If loading failed, reading did for that.
+        // If loading failed, reading failed for that reason.
         saved.records = loaded?;
         read
     })?;
@@ -241,7 +241,7 @@ fn read_table(
     match read {
         Ok(()) => sink.send(),
         Err(error) => {
-            // Nothing of the table is to be seen then.
+            // The table must then stay empty.
             let _ = (sink.send)(Err(error.clone()));
             Err(error)
         }

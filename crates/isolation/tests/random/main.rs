@@ -1,5 +1,5 @@
-//! Random histories of stores that are right by their smallness pass; with an anomaly planted in
-//! them, the judge finds it.
+//! Random histories of a store that is simple enough to be right must pass. With a planted anomaly,
+//! the judge must find it.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -54,7 +54,7 @@ fn every_planted_anomaly_is_found() {
     }
 }
 
-/// A store that checks less than it should is found out: nothing is planted in the history itself.
+/// A store that checks too little is found out, although nothing is planted in the history itself.
 #[test]
 fn a_store_that_does_not_check_is_found() {
     for (level, broken) in [
@@ -73,8 +73,8 @@ fn a_store_that_does_not_check_is_found() {
     }
 }
 
-/// Without this a long history could not be judged: what a history is well in takes time in
-/// proportion to its size. Counted in edges.
+/// Judging a correct history must take time in proportion to its size, measured in edges. Otherwise
+/// long histories could not be judged.
 #[test]
 fn edges_grow_with_the_history_and_no_faster() {
     let edges = |transactions| {

@@ -1,4 +1,4 @@
-//! Anomalies to plant in a history that has none.
+//! Anomalies to plant in a history without anomalies.
 
 use fastrand::Rng;
 use qpair_isolation::{
@@ -10,7 +10,8 @@ type IsFound = fn(&Verdict) -> bool;
 /// An anomaly to plant.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
-    /// Plants it, if the history has a place for it; tells whether a verdict has it.
+    /// Plants the anomaly, if the history has a place for it. Returns a function that says whether
+    /// a verdict contains it.
     pub(crate) plant: fn(&mut History, &mut Rng) -> Option<IsFound>,
 }
 
@@ -62,7 +63,7 @@ fn long_reads(history: &History, least: usize) -> Vec<(usize, usize)> {
     reads
 }
 
-/// One of these reads.
+/// Returns one of these reads.
 fn some_read(history: &History, rng: &mut Rng, least: usize) -> Option<(usize, usize)> {
     let reads = long_reads(history, least);
     (!reads.is_empty()).then(|| reads[rng.usize(0..reads.len())])
@@ -107,7 +108,7 @@ fn swapped(history: &mut History, rng: &mut Rng) -> Option<IsFound> {
     let elements = elements_of(history, read)?;
     elements.swap(0, 1);
     let wrong = elements.clone();
-    // Another must have read it too, or nobody knows.
+    // Another transaction must have read it too; otherwise the error cannot be seen.
     let again = |one: &(usize, usize)| {
         *one != read
             && matches!(&history.transactions[one.0].operations[one.1], Operation::Read { elements, .. } if elements.contains(&wrong[0]))
@@ -129,7 +130,7 @@ fn hole(history: &mut History, rng: &mut Rng) -> Option<IsFound> {
     })
 }
 
-/// The last element of a list is in no read.
+/// Adds an append, and a later read of the list that lacks the element.
 fn lost_append(history: &mut History, rng: &mut Rng) -> Option<IsFound> {
     let list = List(77);
     let ended = end(history);
@@ -204,7 +205,7 @@ fn g0(history: &mut History, rng: &mut Rng) -> Option<IsFound> {
 }
 
 fn g1c(history: &mut History, _: &mut Rng) -> Option<IsFound> {
-    // Three, each of which has read what the one before appended.
+    // Three transactions, each of which reads what the one before appended.
     add(
         history,
         vec![
@@ -255,7 +256,8 @@ fn g2_phantom(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     Some(|verdict| verdict.has(Kind::Cycle { class: Class::G2, phantom: true, realtime: false }))
 }
 
-/// Two snapshots that see two commits in different orders: forbidden at snapshot isolation as well.
+/// Adds two snapshots that see two commits in different orders, which snapshot isolation forbids as
+/// well.
 fn long_fork(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     add(
         history,
@@ -282,7 +284,7 @@ fn durable_lost(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     Some(|verdict| verdict.has(Kind::LostAppend))
 }
 
-/// Makes a commit that was never answered survive by one half.
+/// Makes one half of a commit that was never answered survive a crash.
 fn torn_by_a_crash(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     add(history, vec![vec![append(A, ONE), append(B, ONE)]]);
     history.transactions.last_mut()?.outcome = Outcome::Unknown;
@@ -290,8 +292,8 @@ fn torn_by_a_crash(history: &mut History, _: &mut Rng) -> Option<IsFound> {
     Some(|verdict| verdict.has_cycle(Class::GSingle))
 }
 
-/// The history ends with a crash, after which the lists are as the longest reads and the appends
-/// after them say.
+/// Ends the history with a crash. Afterwards, the lists contain the longest reads, and the last
+/// transaction's appends to the lists that `keeps` selects.
 fn recover(history: &mut History, keeps: impl Fn(List) -> bool) {
     let mut state = history.base.clone();
     for transaction in &history.transactions {
@@ -312,7 +314,7 @@ fn recover(history: &mut History, keeps: impl Fn(List) -> bool) {
             state.entry(list).or_default().push(element);
         }
     }
-    // What is not known is not asked for.
+    // Durability is not demanded where it is not known.
     history.transactions.iter_mut().rev().skip(1).for_each(|one| one.durable = false);
     history.recovered = Some(state);
 }
@@ -321,7 +323,7 @@ fn end(history: &History) -> u64 {
     history.transactions.iter().map(|one| one.ended).max().unwrap_or_default()
 }
 
-/// Adds durable serializable transactions, all at the same time, behind the others.
+/// Adds durable serializable transactions, all at the same time, after the others.
 fn add(history: &mut History, transactions: Vec<Vec<Operation>>) {
     let began = end(history) + 1;
     history.transactions.extend(transactions.into_iter().map(|operations| one(began, operations)));

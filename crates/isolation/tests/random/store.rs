@@ -1,5 +1,5 @@
-//! A store of lists in memory, with snapshots and validation, that is stepped by one thread: a few
-//! lines that are easily seen to be right.
+//! A store of lists in memory, with snapshots and validation, that one thread steps. It is short,
+//! so that it is easily seen to be right.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use qpair_isolation::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// One after the other.
+    /// Transactions run one after the other.
     Serial,
     Serializable,
     Snapshot,
-    /// Some serializable, others not.
+    /// Some transactions are serializable, others are not.
     Mixed,
 }
 
@@ -30,17 +30,17 @@ pub(crate) enum Broken {
 
 struct Running {
     transaction: Transaction,
-    /// How many commits its snapshot has.
+    /// The number of commits in its snapshot.
     snapshot: usize,
     appends: Vec<(List, Element)>,
     steps: u32,
 }
 
-/// Commits in order, each with what it appended.
+/// The commits in order, each with its appends.
 #[derive(Default)]
 struct Store {
     commits: Vec<Vec<(List, Element)>>,
-    /// Numbers of transactions in the history, by commit.
+    /// The numbers of transactions in the history, by commit.
     numbers: Vec<usize>,
     clock: u64,
     elements: u64,
@@ -64,11 +64,11 @@ pub(crate) fn run_broken(
     store.history
 }
 
-/// A history that ends with a crash: some of the last commits that were not durable are gone.
+/// Makes a history that ends with a crash: some of the last commits that were not durable are lost.
 pub(crate) fn crashed(rng: &mut Rng, level: Level, transactions: u32) -> History {
     let mut store = Store::default();
     store.run(rng, level, transactions, None);
-    // Durable: writers up to a point. What a reader that is called durable had read must be durable
+    // Writers are durable up to a point. Everything that a durable reader has read must be durable
     // as well.
     let durable = rng.usize(0..=store.commits.len());
     let kept = rng.usize(durable..=store.commits.len());
@@ -205,7 +205,7 @@ impl Store {
                 && read
                 && broken != Some(Broken::UncheckedReads);
         if !conflict && rng.u8(0..12) != 0 {
-            // One in some takes place and is never answered.
+            // Some commits take place and are never answered.
             let answered = rng.u8(0..12) != 0;
             one.transaction.outcome = if answered { Outcome::Committed } else { Outcome::Unknown };
             if !one.appends.is_empty() {

@@ -15,7 +15,8 @@ use crate::limits::{is_memlock_bounded, raise_memlock};
 
 /// log2 of the maximum number of bytes in one registered buffer: the kernel's limit is 1 GiB.
 pub(crate) const PIECE_SHIFT_MAX: u32 = 30;
-/// The maximum number of registered buffers of a ring (`IORING_MAX_REG_BUFFERS`).
+/// The number of bytes of memory up to which it is registered as a whole when the channel is
+/// opened.
 const PIECES_MAX: usize = 1 << 14;
 
 /// Memory smaller than this is registered as a whole, when the channel is opened.
@@ -33,10 +34,10 @@ struct Entry {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
-    /// No transfer has named it yet.
+    /// No transfer has named the piece yet.
     Unregistered,
     Registered,
-    /// The kernel refused to register it; it is pinned on every transfer.
+    /// The kernel refused to register the piece, so it is pinned on every transfer.
     Refused,
 }
 
@@ -44,7 +45,7 @@ enum Piece {
 #[derive(Default)]
 pub(crate) struct Buffers {
     entries: Vec<Entry>,
-    /// log2 of the bytes one registered buffer covers.
+    /// log2 of the number of bytes that one registered buffer covers.
     piece_shift: u32,
     pieces: Vec<Piece>,
     unregistered: usize,
@@ -92,8 +93,8 @@ impl Buffers {
             if pieces.len() > PIECES_MAX {
                 return Err(too_many(bytes, piece_shift));
             }
-            // SAFETY: each piece lies in an arena that `entries` keeps mapped, and the channel
-            // drops them only after the ring's registration (`Channel::drop`).
+            // SAFETY: each piece lies in an arena that `entries` keeps mapped. The channel drops
+            // the entries only after the ring's registration (`Channel::drop`).
             unsafe { ring.register_buffers(&pieces) }.map_err(|cause| failed(cause, bytes))?;
         }
         let pieces = vec![Piece::Registered; pieces.len()];
@@ -128,7 +129,7 @@ impl Buffers {
         let piece = piece(&entry.arena, usize::from(index - entry.first), self.piece_shift);
         // SAFETY: the piece lies in an arena that `entries` keeps mapped, as above.
         let registered = unsafe { ring.register_buffer(u32::from(index), piece) };
-        // A refusal does no harm: a transfer of unregistered memory has the same effect.
+        // A refusal does no harm: a transfer with unregistered memory has the same effect.
         self.pieces[usize::from(index)] = match registered {
             Ok(()) => Piece::Registered,
             Err(_) => Piece::Refused,
@@ -155,7 +156,7 @@ fn cut(arenas: &[Arc<Arena>], piece_shift: u32) -> (Vec<Entry>, Vec<libc::iovec>
     let mut entries: Vec<Entry> = Vec::with_capacity(arenas.len());
     let mut pieces = Vec::new();
     for arena in arenas {
-        // A block larger than a piece would not lie in one; memory of other processes may
+        // A block larger than a piece would span several pieces, and memory of other processes may
         // disappear.
         let known = entries.iter().any(|entry| entry.arena.id() == arena.id());
         if known || arena.segments_max().is_some() || arena.block_size() > 1 << piece_shift {

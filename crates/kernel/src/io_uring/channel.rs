@@ -34,40 +34,40 @@ const NOTHING: u64 = u64::MAX - 1;
 
 const TIMEOUT_LONG: Duration = Duration::from_secs(3600);
 
-/// Entries in addition to those of requests: the poll on the wake event, and a no-operation.
+/// The number of entries in addition to those of requests: the poll on the wake event, and a
+/// no-operation.
 const EXTRA_ENTRIES: u32 = 2;
 
 /// The maximum time that a wait with a submission thread polls an empty completion queue before it
 /// sleeps.
 ///
-/// Drives answer sooner, so a wait usually makes no system call. If the submission thread gets no
-/// processor because of this polling, the limit ends the polling.
+/// Drives answer sooner, so a wait usually makes no system call. If the polling keeps the
+/// submission thread off the processor, the limit ends it.
 const SPIN_MAX: Duration = Duration::from_millis(1);
-/// The number of looks at the completion queue between looks at the clock.
+/// The number of checks of the completion queue between two checks of the clock.
 const SPINS: u32 = 128;
 
-/// A channel with one ring that speaks `D`; `THREAD`: with a submission thread.
+/// A channel with one ring of dialect `D`, with a submission thread if `THREAD`.
 pub(super) struct Channel<D: Dialect, const THREAD: bool> {
-    // The order matters: the ring, which names memory, goes before the slots and arenas that own
-    // it.
+    // The order matters: the ring names memory, so it is dropped before the slots and arenas that
+    // own the memory.
     ring: Ring<D::Submission, D::Completion>,
     in_flight: InFlight,
     encoder: D,
     target: Arc<D::Target>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// The rest of a transfer was pushed and waits to be submitted.
+    /// Whether the rest of a transfer was pushed and waits to be submitted.
     unfinished: bool,
-    /// Set if a sleeping submission thread would not see an entry that was pushed.
+    /// Whether a sleeping submission thread would miss an entry that was pushed.
     unseen: bool,
-    /// An event that the kernel signals for every completion, once a caller wants to poll for
-    /// completions.
+    /// An event that the kernel signals for every completion, once a caller wants to sleep on it.
     event: Option<OwnedFd>,
-    /// A no-operation is in flight that makes the ring's descriptor readable.
+    /// Whether a no-operation is in flight that makes the ring's descriptor readable.
     told: bool,
     /// Transfers whose rest found no place in the submission queue.
     without_room: Vec<(u64, Transfer)>,
-    /// The ring is registered with its thread.
+    /// Ties the channel to its thread, with which the ring is registered.
     one_thread: PhantomData<*const ()>,
 }
 
@@ -137,7 +137,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
                             self.unseen = true;
                             // SAFETY: `rest` names memory that the slot owns until it is finished.
                             if unsafe { submission.push(&entry) }.is_err() {
-                                // A completion may be seen before the kernel has given back the
+                                // A completion may be visible before the kernel has released the
                                 // entry's place.
                                 self.without_room.push((slot, rest));
                             }
@@ -181,7 +181,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         self.ring.enter(enter)
     }
 
-    /// Wakes the submission thread if it sleeps and there is something for it.
+    /// Wakes the submission thread if it sleeps and has entries to submit.
     #[inline]
     fn alert(&mut self) {
         if self.unseen {
@@ -195,7 +195,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
 
     /// Polls the completion queue until it has an entry, or for as long as `sleep` would last.
     ///
-    /// Returns false if that is longer than [`SPIN_MAX`]: the caller should then sleep for the
+    /// Returns false if the time is longer than [`SPIN_MAX`]: the caller should then sleep for the
     /// rest.
     #[inline]
     fn spin(&mut self, sleep: Sleep) -> bool {
@@ -228,11 +228,11 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         };
         if !sleep.linger.is_zero() {
             enter.timeout = if self.ring.has_min_wait() {
-                // Without a time-out the kernel would give up if nothing arrives before the end of
-                // the linger.
+                // Without a time-out the kernel would return empty-handed if nothing arrives before
+                // the end of the linger.
                 sleep.timeout.or(Some(TIMEOUT_LONG))
             } else {
-                // The rest of the time is left to the next round.
+                // The next round waits for the rest of the time.
                 enter.min_wait = Duration::ZERO;
                 Some(sleep.timeout.map_or(sleep.linger, |timeout| timeout.min(sleep.linger)))
             };
@@ -245,7 +245,7 @@ impl<D: Dialect, const THREAD: bool> Channel<D, THREAD> {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let fd = Fd(wake.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE).into();
-        // SAFETY: names no memory.
+        // SAFETY: the entry names no memory.
         self.armed = unsafe { self.ring.push(&entry) }.is_ok();
         self.unseen = true;
     }
@@ -260,9 +260,9 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if let Some(result) = D::answer(&self.target, &request) {
             self.in_flight.answer(request, result);
             if self.event.is_some() && !self.told {
-                // A thread that sleeps on the descriptor must see that there is something to take.
+                // A thread that sleeps on the descriptor must notice the completions.
                 let entry = opcode::Nop::new().build().user_data(NOTHING).into();
-                // SAFETY: names no memory.
+                // SAFETY: the entry names no memory.
                 self.told = unsafe { self.ring.push(&entry) }.is_ok();
                 self.unseen = true;
             }
@@ -278,7 +278,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         // finished.
         match unsafe { self.ring.push(&entry) } {
             Ok(()) => Ok(()),
-            // Never reached while the ring has `entries`; if it is, the queue counts as full.
+            // Never happens while the ring has `entries` entries. If it does, the queue counts as
+            // full.
             Err(_) => self.in_flight.give_back(slot).map_or(Ok(()), Err),
         }
     }
@@ -301,8 +302,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
         if completions.len() == before
             && let Some(event) = &self.event
         {
-            // The queue is empty: a thread that sleeps for the event now sleeps for later
-            // completions. The second look is for completions from before the event was cleared.
+            // The queue is empty, so a thread that sleeps on the event waits for later completions.
+            // The second check finds completions from before the event was cleared.
             let _ = rustix::io::read(event, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
             self.collect(completions);
@@ -323,8 +324,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let before = completions.len();
-        // A signal from before this wait was for an earlier one; if it still holds, the poll fires
-        // at once.
+        // A signal from before this wait was for an earlier wait. If it is still set, the poll
+        // fires at once.
         self.reap(completions);
         let mut pace = Pace::new(options, self.wake.is_some());
         let mut called = false;
@@ -335,7 +336,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
             if THREAD {
                 self.alert();
             }
-            // With a submission thread completions arrive without a system call, so a look at
+            // With a submission thread, completions arrive without a system call, so checking
             // memory may be enough.
             let outcome = if THREAD && self.in_flight.occupied() > 0 && self.spin(sleep) {
                 Ok(())
@@ -353,7 +354,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
             }
             match outcome.map_err(|cause| cause.raw_os_error()) {
                 Ok(()) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // The ring itself is broken: better to return than to spin.
+                // The ring itself is broken: return rather than spin.
                 Err(_) => break,
             }
         }
@@ -376,7 +377,7 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Not the ring's own descriptor: an epoll set with that descriptor does not wake for
+        // Do not use the ring's own descriptor: an epoll set with that descriptor does not wake for
         // completions that this thread has yet to run (DEFER_TASKRUN, seen on Linux 6.18).
         let event = match self.event.take() {
             Some(event) => event,
@@ -395,8 +396,8 @@ impl<D: Dialect, const THREAD: bool> IoChannel for Channel<D, THREAD> {
 
 impl<D: Dialect, const THREAD: bool> Drop for Channel<D, THREAD> {
     fn drop(&mut self) {
-        // Requests that were accepted are finished, not cancelled: the kernel cannot withdraw them
-        // from a drive, and half a batch of writes would be no better than a whole one.
+        // Accepted requests are completed, not cancelled: the kernel cannot withdraw them from a
+        // drive, and half a batch of writes would be no better than a whole one.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
             if THREAD {

@@ -20,8 +20,8 @@ const EMPTY_WAITS_MAX: u32 = 100;
 
 /// The language of a ring: the kernel's own operations on a file, or a drive's commands.
 ///
-/// A dialect makes the entries of one ring, and keeps the memory that they name besides that of the
-/// transfer.
+/// A dialect makes the entries of one ring, and keeps the memory that they name in addition to the
+/// transfer's.
 pub(crate) trait Dialect: Sized + 'static {
     type Target: 'static;
     type Submission: squeue::EntryMarker + From<squeue::Entry> + 'static;
@@ -30,7 +30,7 @@ pub(crate) trait Dialect: Sized + 'static {
     const UNPROVEN: bool;
     const TAKES_VECTORS: bool;
 
-    /// Registers target and memory with `ring`, as `mode` asks.
+    /// Registers the target and memory with `ring`, as `mode` says.
     fn new(
         ring: &Ring<Self::Submission, Self::Completion>,
         target: &Self::Target,
@@ -45,24 +45,24 @@ pub(crate) trait Dialect: Sized + 'static {
     fn size_bytes(target: &Self::Target) -> u64;
 
     /// Returns the result of a request that need not reach the target, because it is invalid or has
-    /// nothing to do.
+    /// no effect.
     fn answer(target: &Self::Target, request: &Request)
     -> Option<std::result::Result<(), IoError>>;
 
     /// Prepares a transfer before its first entry is made: its memory may have to be registered.
     fn prepare(&mut self, ring: &Ring<Self::Submission, Self::Completion>, transfer: &Transfer);
 
-    /// Returns the entry for (a first part of the rest of) a transfer. The entry names memory of
+    /// Returns the entry for the first part of (the rest of) a transfer. The entry names memory of
     /// the transfer, and memory of `self` that stays unchanged until the slot's next entry.
     fn encode(&mut self, transfer: Transfer, slot: u64) -> Self::Submission;
 
     /// Converts a completion's result to bytes moved, or a negative errno.
     fn result(&self, result: i32) -> i64;
 
-    /// Returns the reads and writes of the target that can be polled for.
+    /// Returns the reads and writes of the target that can be polled.
     ///
     /// # Errors
-    /// Why none can be polled for, with a hint.
+    /// The reason why none can be polled, with a hint.
     fn reach(target: &Self::Target) -> Result<Reach>;
 
     fn refused(target: &Self::Target, mode: &Mode, cause: IoError) -> Error;
@@ -71,8 +71,8 @@ pub(crate) trait Dialect: Sized + 'static {
     fn leak(&mut self) {}
 }
 
-/// Reads the first block of a device, into registered memory if there is some, and returns the
-/// result. Some file systems and drivers report only then that they lack a feature.
+/// Reads the first block of a device, into registered memory if possible, and returns the result.
+/// Some file systems and drivers report a missing feature only at this point.
 pub(super) fn read_once(
     channel: &mut dyn IoChannel,
     limits: &DeviceInfo,

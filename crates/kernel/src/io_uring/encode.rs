@@ -29,7 +29,7 @@ pub(crate) struct Encoder {
     /// The pieces of each slot's transfer, if transfers are vectors.
     vectors: Option<Vectors>,
     fixed_vectors: bool,
-    /// The logical block minus one, bytes.
+    /// The size of the logical block minus one, in bytes.
     block_mask: usize,
     words: String,
 }
@@ -163,11 +163,11 @@ impl Dialect for Encoder {
 impl Encoder {
     #[inline]
     fn registered(&self, transfer: &Transfer) -> Option<u16> {
-        // The kernel takes an atomic write from plain memory only.
+        // The kernel accepts an atomic write only from unregistered memory.
         if transfer.atomic {
             return None;
         }
-        // Old kernels (6.1) see registered memory in pages. They refuse a part of a page that is
+        // Old kernels (6.1) treat registered memory as pages. They refuse a part of a page that is
         // not whole blocks, although they accept the same memory unregistered.
         if transfer.address.addr() & self.block_mask != 0 {
             return None;

@@ -2,7 +2,7 @@
 //!
 //! - [`channel`]: one ring, driven by interrupts, without or with a submission thread (`iou`,
 //!   `iou+k`).
-//! - [`polled`]: a ring that is polled, and a second one for requests that cannot be polled for
+//! - [`polled`]: a ring that is polled, and a second one for requests that cannot be polled
 //!   (`iou+p`, `iou+k+p`).
 
 pub(crate) mod buffers;
@@ -28,7 +28,7 @@ pub(crate) fn check() -> Result<()> {
     ring::Ring::<io_uring::squeue::Entry>::open(8, &Mode::new(Interface::IoUring)).map(drop)
 }
 
-/// Opens a channel and drops it. Returns its mode in words, for reports.
+/// Opens a channel and drops it. Returns a description of its mode, for reports.
 pub(crate) fn try_open<D: Dialect>(
     target: &Arc<D::Target>,
     mode: &Mode,
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// The two rings of a polled channel, on a machine that may lack poll queues: here the first
+    /// The two rings of a polled channel, on a machine that may lack poll queues. Here the first
     /// ring uses interrupts.
     #[test]
     fn a_polled_channel_conforms_over_two_rings() {

@@ -1,6 +1,6 @@
 //! Finds out whether a drive can be polled: its driver must have created queues without interrupts.
 //!
-//! The kernel does not say so by itself: older kernels (6.1) silently use interrupts, newer ones
+//! The kernel does not report this: older kernels (6.1) silently use interrupts, and newer ones
 //! (7.x) fail each read.
 
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use qpair_block::{Error, ErrorKind, Result};
 use crate::file::{File, Kind};
 use crate::in_flight::Transfer;
 
-/// The set of transfers that can be polled for: those that the drive takes as one command.
+/// The set of transfers that can be polled: those that the drive executes as one command.
 ///
-/// The kernel must cut a larger transfer, and does not poll for the parts. Old kernels (6.1) do not
+/// The kernel must cut a larger transfer, and does not poll for its parts. Old kernels (6.1) do not
 /// even cut it, but retry it for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     len_bytes_max: u32,
-    /// A boundary in bytes, counted from the start of the drive, that a command may not cross; 0:
+    /// A boundary in bytes, counted from the start of the drive, that a command may not cross; 0 if
     /// there is none.
     chunk_bytes: u64,
-    /// The offset of the device on its drive, bytes.
+    /// The offset of the device on its drive, in bytes.
     start_bytes: u64,
 }
 
 impl Reach {
-    /// All transfers.
+    /// The set of all transfers.
     pub(crate) const ALL: Self = Self { len_bytes_max: u32::MAX, chunk_bytes: 0, start_bytes: 0 };
 
     #[inline]
@@ -48,7 +48,7 @@ impl Reach {
         Self {
             len_bytes_max: u32::try_from(len_bytes).unwrap_or(u32::MAX),
             chunk_bytes: match kind {
-                // The place of a file on the drive is unknown, except that its blocks are whole.
+                // The position of a file on the drive is unknown, but its blocks are whole.
                 Kind::Regular if chunk_bytes > 0 => PAGE_BYTES,
                 _ => chunk_bytes,
             },
@@ -58,14 +58,14 @@ impl Reach {
 }
 
 const PAGE_BYTES: u64 = 4096;
-/// Unit of sizes in /sys/block, whatever the drive's blocks are.
+/// The unit of sizes in /sys/block in bytes, whatever the drive's blocks are.
 const SECTOR_BYTES: u64 = 512;
 
-/// Returns the transfers to and from `file` that can be polled for.
+/// Returns the transfers to and from `file` that can be polled.
 ///
 /// # Errors
 /// `Invalid` for a file in the page cache; `Unsupported` if the drive below the file has no poll
-/// queues, with a hint how to get them.
+/// queues, with a hint how to create them.
 pub(super) fn check(file: &File) -> Result<Reach> {
     let name = file.name();
     if !file.direct {
@@ -75,7 +75,7 @@ pub(super) fn check(file: &File) -> Result<Reach> {
     }
     let (major, minor) = file.drive();
     let node = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    // A partition's queue is its disk's.
+    // A partition has the queue of its disk.
     let queue = ["queue", "../queue"].map(|leaf| node.join(leaf)).into_iter().find(|q| q.is_dir());
     let Some(queue) = queue else {
         let what =
@@ -85,7 +85,7 @@ pub(super) fn check(file: &File) -> Result<Reach> {
     };
     let polls = std::fs::read_to_string(queue.join("io_poll"));
     if polls.is_ok_and(|text| text.trim() == "1") {
-        // Only a partition has a start.
+        // Only a partition has a `start`.
         let start_bytes = number(&node.join("start")).unwrap_or(0) * SECTOR_BYTES;
         return Ok(Reach { start_bytes, ..Reach::of(&queue, file.kind) });
     }
@@ -94,8 +94,7 @@ pub(super) fn check(file: &File) -> Result<Reach> {
     Err(Error::new(ErrorKind::Unsupported, what).hint(way_out(&disk, &queue)))
 }
 
-/// Returns the error for a read over a polled ring that was refused although the drive has poll
-/// queues.
+/// Returns the error for a read that a polled ring refused although the drive has poll queues.
 pub(super) fn refused(file: &File, cause: i32) -> Error {
     let cause = std::io::Error::from_raw_os_error(cause);
     let what = format!("{} cannot be polled (+p): a first read was refused", file.name());
@@ -115,7 +114,7 @@ fn disk_name(queue: &Path) -> String {
     disk.map_or_else(|| "below it".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Returns a hint how the disk gets poll queues.
+/// Returns a hint how to give the disk poll queues.
 pub(crate) fn way_out(disk: &str, queue: &Path) -> String {
     let without = "or leave +p out";
     let module = match disk {

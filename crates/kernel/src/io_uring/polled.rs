@@ -1,15 +1,15 @@
-//! The channel whose reads and writes are polled for.
+//! The channel that polls for reads and writes.
 //!
-//! A ring that polls (IOPOLL) takes only reads and writes: there is no queue to poll for a flush.
-//! If asked for one all the same, such a ring refuses it or, as some programs have found, forgets
-//! it. So a channel has two rings. `polled` has the reads and writes. `plain` has flushes,
-//! discards, writes of zeroes, writes that must be durable (FUA), transfers that the kernel would
-//! have to cut, and the poll on the wake event.
+//! A ring that polls (IOPOLL) accepts only reads and writes, because there is no queue to poll for
+//! a flush. Given a flush anyway, such a ring refuses it or, as some programs have found, forgets
+//! it. A channel therefore has two rings. `polled` has the reads and writes. `plain` has flushes,
+//! discards, write-zeroes, writes that must be durable (FUA), transfers that the kernel would have
+//! to cut, and the poll on the wake event.
 //!
 //! Invariants:
 //! - A slot's entry is in one of the two rings, and `in_polled` and `in_plain` count the slots of
 //!   each.
-//! - Reads and writes without FUA that the drive takes as one command (`reach`) are in `polled`;
+//! - Reads and writes without FUA that the drive executes as one command (`reach`) are in `polled`;
 //!   all other requests are in `plain`.
 //! - While requests are in `polled` and no submission thread polls for them, a wait polls and does
 //!   not sleep.
@@ -36,11 +36,12 @@ use crate::in_flight::{InFlight, Step, Transfer};
 use crate::mode::Mode;
 use crate::pace::{Pace, Sleep, WAKE_DELAY_MAX};
 
-/// The number of looks at the queues that a submission thread fills, before a sleep.
+/// The number of checks of the queues that a submission thread fills, before a sleep.
 const SPINS: u32 = 20_000;
 
 pub(super) struct Channel<D: Dialect> {
-    // The order matters: the rings, which name memory, go before the slots and arenas that own it.
+    // The order matters: the rings name memory, so they are dropped before the slots and arenas
+    // that own the memory.
     polled: Ring<D::Submission, D::Completion>,
     plain: Ring<D::Submission, D::Completion>,
     in_flight: InFlight,
@@ -50,18 +51,17 @@ pub(super) struct Channel<D: Dialect> {
     reach: Reach,
     in_polled: u32,
     in_plain: u32,
-    /// A submission thread submits to `polled`, and polls for it.
+    /// Whether a submission thread submits to `polled`, and polls for it.
     thread: bool,
-    /// Set if a sleeping submission thread would not see an entry that was pushed.
+    /// Whether a sleeping submission thread would miss an entry that was pushed.
     unseen: bool,
     target: Arc<D::Target>,
     wake: Option<Arc<WakeEvent>>,
     armed: bool,
-    /// An event that is readable while there is something to poll for, once a caller has asked for
-    /// it.
+    /// An event that is readable while there is something to poll, once a caller has asked for it.
     event: Option<OwnedFd>,
     told: bool,
-    /// The rings are registered with their thread.
+    /// Ties the channel to its thread, with which the rings are registered.
     one_thread: PhantomData<*const ()>,
 }
 
@@ -75,7 +75,7 @@ impl<D: Dialect> Channel<D> {
         Self::on(target, mode, reach, options)
     }
 
-    /// Opens a channel that gives the transfers in `reach` to the ring of `mode`, whether that ring
+    /// Opens a channel that sends the transfers in `reach` to the ring of `mode`, whether that ring
     /// polls or not.
     pub(super) fn on(
         target: Arc<D::Target>,
@@ -83,7 +83,7 @@ impl<D: Dialect> Channel<D> {
         reach: Reach,
         options: &ChannelOptions,
     ) -> Result<Self> {
-        // An entry for each slot, so that neither ring is ever full. The plain ring also has the
+        // Each ring has an entry for each slot, so it is never full. The plain ring also has the
         // poll on the wake event.
         let polled = Ring::open(options.depth, mode)?;
         let plain_mode = Mode {
@@ -93,7 +93,8 @@ impl<D: Dialect> Channel<D> {
             segments: mode.segments,
             ..Mode::new(mode.interface)
         };
-        // Not DEFER_TASKRUN: its completions are to appear while the other ring is being entered.
+        // Do not use DEFER_TASKRUN, because completions of this ring must appear while the other
+        // ring is being entered.
         let plain = Ring::open_with(options.depth + 1, &plain_mode, &SetUp::ALL[2..], true)?;
         Ok(Self {
             polled_encoder: D::new(&polled, &target, mode, options)?,
@@ -186,15 +187,16 @@ impl<D: Dialect> Channel<D> {
         match self.in_flight.finish(slot, result) {
             Step::Done(completion) => completions.push(completion),
             Step::Again(rest) => {
-                // There is room: each ring has an entry for each slot, and this slot's is done.
+                // There is room: each ring has an entry for each slot, and this slot's entry is
+                // done.
                 let _ = self.push(slot, rest);
             }
             Step::Stray => {}
         }
     }
 
-    /// Makes one system call on the polled ring: submits, and polls once, or until there are `want`
-    /// completions.
+    /// Makes one system call on the polled ring, which submits, and polls once or until there are
+    /// `want` completions.
     #[inline]
     fn enter_polled(&mut self, want: u32) -> std::io::Result<()> {
         self.in_flight.statistics.system_calls += 1;
@@ -244,12 +246,12 @@ impl<D: Dialect> Channel<D> {
         let Some(wake) = self.wake.as_ref().filter(|_| !self.armed) else { return };
         let fd = Fd(wake.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE).into();
-        // SAFETY: names no memory.
+        // SAFETY: the entry names no memory.
         self.armed = unsafe { self.plain.push(&entry) }.is_ok();
     }
 
-    /// Waits until there may be completions: polls while there is something to poll for, otherwise
-    /// sleeps.
+    /// Waits until there may be completions: polls while there is something to poll, and sleeps
+    /// otherwise.
     fn rest(&mut self, sleep: Sleep, bounded: bool) -> std::io::Result<()> {
         self.ring_plain();
         if self.in_polled == 0 {
@@ -260,8 +262,8 @@ impl<D: Dialect> Channel<D> {
         }
         if !self.thread {
             // The kernel polls until there are `want` completions, without a time-out. If another
-            // event may end the wait, one completion is enough: the drive's answer bounds how late
-            // that event is seen.
+            // event may end the wait, request one completion: the drive's answer then bounds how
+            // late that event is noticed.
             let want =
                 if bounded || self.in_plain > 0 { 1 } else { sleep.want.min(self.in_polled) };
             return self.enter_polled(want);
@@ -278,15 +280,15 @@ impl<D: Dialect> Channel<D> {
             }
             std::hint::spin_loop();
         }
-        // Two rings cannot be slept on at once: a short sleep on one bounds how late the other is
-        // seen.
+        // A thread cannot sleep on two rings at once: a short sleep on one bounds how late the
+        // other is noticed.
         self.in_flight.statistics.system_calls += 1;
         let timeout = sleep.timeout.unwrap_or(WAKE_DELAY_MAX).min(WAKE_DELAY_MAX);
         let timeout = Some(timeout);
         self.polled.enter(Enter { want: 1, collect: true, timeout, ..Enter::default() })
     }
 
-    /// Makes the descriptor readable while there is something to poll for, and only then.
+    /// Makes the descriptor readable exactly while there is something to poll.
     fn tell(&mut self) {
         let Some(event) = &self.event else { return };
         let busy = self.in_flight.count() > 0;
@@ -313,7 +315,7 @@ impl<D: Dialect> IoChannel for Channel<D> {
         } else {
             let (slot, transfer) = self.in_flight.insert(request)?;
             if !self.push(slot, transfer) {
-                // Never reached while the rings have an entry for each slot; if it is, the queue
+                // Never happens while each ring has an entry for each slot. If it does, the queue
                 // counts as full.
                 return self.in_flight.give_back(slot).map_or(Ok(()), Err);
             }
@@ -339,8 +341,8 @@ impl<D: Dialect> IoChannel for Channel<D> {
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
         let before = completions.len();
-        // A signal from before this wait was for an earlier one; if it still holds, the poll fires
-        // at once.
+        // A signal from before this wait was for an earlier wait. If it is still set, the poll
+        // fires at once.
         self.reap(completions);
         let mut pace = Pace::new(options, self.wake.is_some());
         let bounded = options.timeout.is_some() || self.wake.is_some();
@@ -358,7 +360,7 @@ impl<D: Dialect> IoChannel for Channel<D> {
             }
             match outcome.map_err(|cause| cause.raw_os_error()) {
                 Ok(()) | Err(Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // The ring itself is broken: better to return than to spin.
+                // The ring itself is broken: return rather than spin.
                 Err(_) => break,
             }
         }
@@ -380,9 +382,9 @@ impl<D: Dialect> IoChannel for Channel<D> {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Only this channel polls the drive, so nothing could signal a completion. The descriptor
-        // is therefore readable as long as there is something to poll for, and a thread that sleeps
-        // on it polls.
+        // Only this channel polls the drive, so nothing else could signal a completion. The
+        // descriptor is therefore readable while there is something to poll, and a thread that
+        // sleeps on it polls.
         let event = match self.event.take() {
             Some(event) => event,
             None => eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
@@ -395,7 +397,7 @@ impl<D: Dialect> IoChannel for Channel<D> {
 
 impl<D: Dialect> Drop for Channel<D> {
     fn drop(&mut self) {
-        // Requests that were accepted are finished, not cancelled.
+        // Accepted requests are completed, not cancelled.
         let mut discarded = Vec::with_capacity(self.in_flight.occupied() as usize);
         while self.in_flight.occupied() > 0 {
             let sleep = Sleep { want: 1, linger: Duration::ZERO, timeout: None };

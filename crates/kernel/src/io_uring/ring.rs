@@ -1,4 +1,4 @@
-//! The ring itself, and the system call `io_uring_enter`.
+//! The ring, and the system call `io_uring_enter`.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -13,7 +13,7 @@ use super::set_up::{Built, SetUp, set_up, set_up_with, unavailable};
 use super::shared::SharedThread;
 use crate::mode::Mode;
 
-/// `IORING_REGISTER_RING_FDS` and its undoing, linux/io_uring.h.
+/// `IORING_REGISTER_RING_FDS` and `IORING_UNREGISTER_RING_FDS`, linux/io_uring.h.
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
@@ -27,9 +27,9 @@ struct RingFdUpdate {
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Enter {
-    /// Completions to wait for.
+    /// The number of completions to wait for.
     pub(crate) want: u32,
-    /// Run the kernel's deferred work and collect completions, even without waiting.
+    /// Whether to run the kernel's deferred work and collect completions, even without waiting.
     pub(crate) collect: bool,
     /// The time after which one completion is enough. Only if [`Ring::has_min_wait`].
     pub(crate) min_wait: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct Enter {
     pub(crate) wake: bool,
 }
 
-/// A ring of one thread, with entries of the kinds `S` and `C`.
+/// A ring of one thread, with entries of the types `S` and `C`.
 pub(crate) struct Ring<
     S: squeue::EntryMarker = squeue::Entry,
     C: cqueue::EntryMarker = cqueue::Entry,
@@ -49,7 +49,7 @@ pub(crate) struct Ring<
     registered: bool,
     has_min_wait: bool,
     mode: String,
-    /// Keeps alive the submission thread that this ring shares with others. Must be dropped after
+    /// Keeps the submission thread alive that this ring shares with others. Must be dropped after
     /// the ring.
     _shared: Option<Arc<SharedThread>>,
 }
@@ -89,7 +89,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         if mode.registered_ring {
             ring.register_self();
         }
-        // A filter may allow setting up a ring but not entering it.
+        // A seccomp filter may allow setting up a ring but not entering it.
         match ring.enter(Enter { collect: true, ..Enter::default() }) {
             Err(cause)
                 if !matches!(
@@ -106,8 +106,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         Ok(ring)
     }
 
-    /// Registers the ring with this thread, which saves the kernel a look-up on every call. A
-    /// thread has 16 places; a ring without one costs only that look-up.
+    /// Registers the ring with this thread, which saves the kernel a look-up in every call. A
+    /// thread has 16 places; a ring without a place only costs that look-up.
     fn register_self(&mut self) {
         let fd = self.ring.as_raw_fd();
         let mut update = RingFdUpdate { offset: u32::MAX, reserved: 0, data: fd as u64 };
@@ -126,7 +126,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         &self.mode
     }
 
-    /// Whether the kernel (6.12) can wait for several completions for a while, and then for one.
+    /// Whether the kernel (6.12) can wait for several completions for some time, and then for one.
     #[inline]
     pub(crate) fn has_min_wait(&self) -> bool {
         self.has_min_wait
@@ -142,7 +142,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         self.ring.submission().len() as u32
     }
 
-    /// Whether a system call would bring completions that are not in the queue yet.
+    /// Whether a system call would add completions that are not in the queue yet.
     #[inline]
     pub(crate) fn has_hidden_work(&mut self) -> bool {
         let queue = self.ring.submission();
@@ -152,8 +152,8 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     #[inline]
     pub(crate) fn thread_sleeps(&mut self) -> bool {
         // The library's call has a full fence between the pushed entries and the read of the
-        // thread's flag that it sleeps. Its partner is the kernel's fence, between setting that
-        // flag and the last look at the entries.
+        // thread's sleep flag. It pairs with the kernel's fence between setting that flag and the
+        // last check of the entries.
         self.ring.submission().need_wakeup()
     }
 
@@ -170,12 +170,12 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     /// Pushes an entry, submitting first if the queue is full.
     ///
     /// # Safety
-    /// The memory that `entry` names must stay valid, and the kernel's, until its completion has
-    /// been taken.
+    /// The memory that `entry` names must stay valid, and belong to the kernel, until its
+    /// completion was taken.
     #[inline]
     pub(crate) unsafe fn push(&mut self, entry: &S) -> io::Result<()> {
         loop {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -215,9 +215,9 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
             _ => ((&raw const args).cast::<libc::c_void>(), size_of_val(&args)),
         };
         let unsubmitted = self.unsubmitted();
-        // SAFETY: `args` and the time it points to live past the call; `enter_fd` names this ring
-        // (registered on this thread, which is the only one to use it, until `drop`); what the
-        // entries name is under the promise made to `push`.
+        // SAFETY: `args` and the time that it points to outlive the call. `enter_fd` names this
+        // ring, which is registered on this thread, the only one to use it, until `drop`. The
+        // memory that entries name is valid by the contract of `push`.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -232,7 +232,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Registers one file, to be named `Fixed(0)`.
+    /// Registers one file, which entries name as `Fixed(0)`.
     pub(crate) fn register_file(&self, fd: RawFd) -> io::Result<()> {
         self.ring.submitter().register_files(&[fd])
     }
@@ -242,7 +242,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
     /// # Safety
     /// The memory must stay mapped until [`Self::unregister`] or the end of the ring.
     pub(crate) unsafe fn register_buffers(&self, pieces: &[libc::iovec]) -> io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { self.ring.submitter().register_buffers(pieces) }
     }
 
@@ -251,12 +251,12 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         self.ring.submitter().register_buffers_sparse(count)
     }
 
-    /// Registers memory as one of the fixed buffers that there is room for.
+    /// Registers memory as one of the fixed buffers for which there is room.
     ///
     /// # Safety
     /// As [`Self::register_buffers`].
     pub(crate) unsafe fn register_buffer(&self, index: u32, piece: libc::iovec) -> io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { self.ring.submitter().register_buffers_update(index, &[piece], None) }
     }
 
@@ -267,9 +267,9 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
             .map_err(|cause| Error::os(cause, "registering an event with the ring"))
     }
 
-    /// Releases registered memory and files now.
+    /// Unregisters memory and files now.
     ///
-    /// The kernel destroys a ring some time after it was closed. Until then the memory would count
+    /// The kernel destroys a ring some time after it is closed. Until then the memory would count
     /// against the limit, and the file would stay open and locked.
     pub(crate) fn unregister(&self) {
         let _ = self.ring.submitter().unregister_buffers();

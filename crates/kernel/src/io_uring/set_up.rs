@@ -1,5 +1,5 @@
-//! Sets up a ring: the flags that a mode asks for, the best of those that the kernel supports, and
-//! the reason for a refusal.
+//! Sets up a ring: finds the best flags for a mode that the kernel supports, and the reason for a
+//! refusal.
 
 use std::any::Any;
 use std::io;
@@ -11,7 +11,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::shared::SharedThread;
 use crate::mode::{Mode, Polling, SubmissionThread, TaskRun};
 
-/// linux/io_uring.h.
+/// Flags of linux/io_uring.h.
 const SETUP_IOPOLL: u32 = 1 << 0;
 const SETUP_SQPOLL: u32 = 1 << 1;
 const SETUP_SQ_AFF: u32 = 1 << 2;
@@ -43,18 +43,18 @@ struct RawParameters {
 const _: () = assert!(size_of::<RawParameters>() == 120);
 const _: () = assert!(size_of::<Parameters>() == size_of::<RawParameters>());
 
-/// A set of set-up flags that depends on the kernel version: where the ends of completions run, and
-/// how the kernel finds entries.
+/// A set of set-up flags that depend on the kernel version: where completions are finished, and how
+/// the kernel finds entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetUp {
     words: &'static str,
     task_run: TaskRun,
-    /// The kernel takes entries in order, without a table of their indices (`NO_SQARRAY`).
+    /// Whether the kernel takes entries in order, without a table of their indices (`NO_SQARRAY`).
     no_array: bool,
 }
 
 impl SetUp {
-    /// All sets, those for the newest kernels first.
+    /// All sets, the one for the newest kernels first.
     pub(crate) const ALL: &'static [Self] = &[
         Self {
             words: "SINGLE_ISSUER|DEFER_TASKRUN|NO_SQARRAY",
@@ -66,7 +66,7 @@ impl SetUp {
         Self { words: "interrupting task work", task_run: TaskRun::Interrupt, no_array: false },
     ];
 
-    /// The sets for rings with a submission thread, which itself runs the ends of completions.
+    /// The sets for rings with a submission thread, which finishes completions itself.
     const BESIDE_THREAD: &'static [Self] = &[
         Self { words: "NO_SQARRAY", task_run: TaskRun::Interrupt, no_array: true },
         Self { words: "", task_run: TaskRun::Interrupt, no_array: false },
@@ -88,7 +88,7 @@ impl SetUp {
 struct Asked {
     polling: Polling,
     thread: Option<SubmissionThread>,
-    /// A ring whose submission thread should be used.
+    /// The descriptor of a ring whose submission thread should be used.
     attach: Option<RawFd>,
 }
 
@@ -155,7 +155,7 @@ fn words(asked: &Asked, set_up: SetUp) -> String {
     words.join(", ")
 }
 
-/// Makes a ring of the first of `candidates` that the kernel accepts.
+/// Makes a ring with the first of `candidates` that the kernel accepts.
 fn first<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     entries: u32,
     asked: &Asked,
@@ -178,7 +178,7 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
     set_up: SetUp,
 ) -> io::Result<IoUring<S, C>> {
     if asked.polling == Polling::Hybrid {
-        // The library does not know this flag, and accepts rings from outside only with one kind of
+        // The library does not know this flag, and accepts rings from outside only with one type of
         // entries.
         let ring: Box<dyn Any> = Box::new(build_by_hand(entries, asked, set_up)?);
         return match ring.downcast() {
@@ -218,7 +218,7 @@ fn build<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static>(
 }
 
 /// Sets up a ring without the library, for flags that the library does not know. A forked child
-/// sees its queues.
+/// shares its queues.
 fn build_by_hand(entries: u32, asked: &Asked, set_up: SetUp) -> io::Result<IoUring> {
     let mut flags = match asked.polling {
         Polling::Interrupt => 0,
@@ -249,17 +249,17 @@ fn build_by_hand(entries: u32, asked: &Asked, set_up: SetUp) -> io::Result<IoUri
         flags |= SETUP_NO_SQARRAY;
     }
     raw.flags = flags;
-    // SAFETY: the structure is of the kernel's layout and alive for the call, which fills it.
+    // SAFETY: the structure has the kernel's layout and outlives the call, which fills it.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &raw mut raw) };
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: of one size and layout: the library's type is a wrapper of the kernel's structure.
+    // SAFETY: both have the same size and layout: the library's type wraps the kernel's structure.
     let parameters = unsafe { std::mem::transmute::<RawParameters, Parameters>(raw) };
-    // SAFETY: the descriptor is a ring that nothing else owns, and the parameters are what the
-    // kernel filled in for it.
+    // SAFETY: the descriptor is a ring that nothing else owns, and the kernel filled in the
+    // parameters for it.
     unsafe { IoUring::from_fd(fd, parameters) }
 }
 
-/// Finds out why the kernel refuses such a ring, by leaving out the properties one after the other.
+/// Finds out why the kernel refuses the ring, by leaving out the properties one after the other.
 fn refused(cause: io::Error, asked: &Asked, task_run: TaskRun) -> Error {
     let works = |asked: &Asked| {
         let set_ups = if asked.thread.is_some() { SetUp::BESIDE_THREAD } else { SetUp::ALL };

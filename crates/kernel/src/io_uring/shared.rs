@@ -1,7 +1,7 @@
 //! Submission threads that several rings of the process share.
 //!
 //! Invariant: a ring that shares a thread holds the [`SharedThread`], whose own ring keeps the
-//! thread alive. The thread ends with the last of these rings.
+//! thread alive. The thread ends when the last of these rings is dropped.
 
 use qpair_block::locks::Mutex;
 use std::os::fd::{AsRawFd, RawFd};
@@ -13,7 +13,7 @@ use qpair_block::Result;
 use super::set_up::set_up_thread;
 use crate::mode::SubmissionThread;
 
-/// A submission thread, and the ring it was started for. That ring never gets a submission.
+/// A submission thread, and the ring for which it was started. Nothing is submitted to that ring.
 pub(crate) struct SharedThread {
     ring: IoUring,
 }

@@ -34,12 +34,12 @@ const CMD_PWRITEV: u16 = 8;
 /// `IOCB_FLAG_RESFD`: the completion also signals an eventfd.
 const FLAG_RESFD: u32 = 1;
 
-/// How long to sleep before offering the kernel again the blocks that it had no room for.
+/// The time to sleep before submitting the blocks again for which the kernel had no room.
 const RETRY: Duration = Duration::from_millis(1);
 
 pub(super) struct Channel {
-    // The order matters: the context, whose drop waits for the kernel, is dropped before the slots
-    // that own memory.
+    // The order matters: dropping the context waits for the kernel, so it is dropped before the
+    // slots that own memory.
     context: Context,
     in_flight: InFlight,
     /// One control block for each slot, and one for the poll on the wake event.
@@ -146,12 +146,12 @@ impl Channel {
         while !self.pending.is_empty() {
             let base = self.blocks.as_mut_ptr();
             self.pointers.clear();
-            // In bounds: `pending` holds numbers that `push` and `arm` found blocks for.
+            // In bounds: `pending` has numbers for which `push` and `arm` found blocks.
             self.pointers.extend(self.pending.iter().map(|&slot| base.wrapping_add(slot as usize)));
             self.in_flight.statistics.system_calls += 1;
             // SAFETY: the pointers are to distinct elements of `blocks`, which no other code
-            // touches during the call; each names memory of its slot's buffer, which the slot owns
-            // until it is finished.
+            // accesses during the call. Each block names memory of its slot's buffer, which the
+            // slot owns until it is finished.
             match unsafe { self.context.submit(&mut self.pointers) } {
                 Ok(0) => return,
                 Ok(taken) => drop(self.pending.drain(..taken)),
@@ -173,7 +173,7 @@ impl Channel {
         }
     }
 
-    /// Takes the completions that are there. Returns whether the wake event was signalled.
+    /// Takes the available completions. Returns whether the wake event was signalled.
     #[inline]
     fn reap(&mut self, completions: &mut Vec<Completion>) -> bool {
         let (count, called) = self.context.take(&mut self.events);
@@ -211,7 +211,7 @@ impl IoChannel for Channel {
         }
         let checked = verify(&request, &self.file.limits, self.file.size_bytes());
         let checked = match request.op {
-            // Linux asynchronous I/O has no command for these.
+            // Linux asynchronous I/O has no command for these operations.
             Op::Discard | Op::WriteZeroes => checked.and(Err(IoError::UNSUPPORTED)),
             Op::Read | Op::Write | Op::Flush => checked,
         };
@@ -238,7 +238,7 @@ impl IoChannel for Channel {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if let Some(fd) = &self.watched {
-            // Cleared before the look: a later completion signals again.
+            // Cleared before the check: a later completion signals again.
             let _ = rustix::io::read(fd, &mut [0; 8]);
             self.in_flight.statistics.system_calls += 1;
         }
@@ -260,7 +260,7 @@ impl IoChannel for Channel {
         let before = completions.len();
         let mapped = self.context.is_mapped();
         if mapped {
-            // A signal from before this wait was for an earlier one; if it still holds, the poll
+            // A signal from before this wait was for an earlier wait. If it is still set, the poll
             // fires at once.
             self.reap(completions);
         }
@@ -272,7 +272,7 @@ impl IoChannel for Channel {
             self.ring();
             let mut woken = false;
             if mapped {
-                // Requests that fast devices finish within `io_submit` need no other call.
+                // Requests that fast devices complete within `io_submit` need no other call.
                 woken = self.reap(completions);
             } else {
                 self.in_flight.take_refused(completions);
@@ -307,13 +307,13 @@ impl IoChannel for Channel {
             }
             match outcome.map_err(|cause| cause.raw_os_error()) {
                 Ok(_) | Err(Some(libc::EINTR | libc::EAGAIN)) => {}
-                // The context itself is broken: better to return than to spin.
+                // The context itself is broken: return rather than spin.
                 Err(_) => break,
             }
         }
         self.ring();
         if !mapped && completions.len() == before && self.in_flight.occupied() > 0 {
-            // There was no time left to sleep, and so no call yet.
+            // There was no time left to sleep, so no call was made yet.
             self.reap(completions);
         }
         self.in_flight.take_refused(completions);

@@ -29,7 +29,7 @@ pub(super) struct ControlBlock {
     pub(super) offset: i64,
     reserved: u64,
     pub(super) flags: u32,
-    /// The event that a completion signals, if `flags` ask for it.
+    /// The event that a completion signals, if `flags` request that.
     pub(super) event_fd: u32,
 }
 
@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<Event>() == 32 && size_of::<RingHeader>() == 32)
 /// A context of one thread.
 pub(super) struct Context {
     id: libc::c_ulong,
-    /// The completion ring, if it is of the layout known here.
+    /// The completion ring, if it has the known layout.
     ring: Option<NonNull<RingHeader>>,
 }
 
@@ -81,7 +81,7 @@ impl Context {
             return Err(unavailable(io::Error::last_os_error()));
         }
         let ring = NonNull::new(std::ptr::with_exposed_provenance_mut::<RingHeader>(id as usize));
-        // SAFETY: since Linux 2.5.32 a context's name is the address of its ring, which is mapped
+        // SAFETY: since Linux 2.5.32 a context's id is the address of its ring, which is mapped
         // until `io_destroy` in `drop`.
         let ring = ring.filter(|ring| unsafe {
             let ring = ring.as_ref();
@@ -94,7 +94,7 @@ impl Context {
         Ok(Self { id, ring })
     }
 
-    /// Takes completions by system calls from now on, as if the ring's layout were unknown.
+    /// Makes later completions be taken by system calls, as if the ring's layout were unknown.
     pub(super) fn ignore_ring(&mut self) {
         self.ring = None;
     }
@@ -113,16 +113,18 @@ impl Context {
     ///
     /// # Safety
     /// Each pointer must name a control block that nothing else uses during the call. The memory
-    /// that the blocks name must stay valid, and the kernel's, until their completions were taken.
+    /// that the blocks name must stay valid, and belong to the kernel, until their completions were
+    /// taken.
     pub(super) unsafe fn submit(&mut self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let taken = unsafe {
             libc::syscall(libc::SYS_io_submit, self.id, blocks.len(), blocks.as_mut_ptr())
         };
         usize::try_from(taken).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Waits for at least `want` completions, or until `timeout` has passed; `None`: for ever.
+    /// Waits for at least `want` completions, or until `timeout` has passed; without end if it is
+    /// `None`.
     pub(super) fn wait(
         &mut self,
         want: u32,
@@ -139,8 +141,8 @@ impl Context {
             }
             None => std::ptr::null_mut(),
         };
-        // SAFETY: `events` holds as many as are asked for; `time` is null or points to a structure
-        // that lives past the call.
+        // SAFETY: `events` has room for as many as are requested. `time` is null or points to a
+        // structure that outlives the call.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -154,28 +156,29 @@ impl Context {
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Takes the completions that are there. Returns their number, and whether a system call was
-    /// made, which happens only if the ring's layout is unknown.
+    /// Takes the available completions. Returns their number, and whether a system call was made,
+    /// which happens only if the ring's layout is unknown.
     #[inline]
     pub(super) fn take(&mut self, events: &mut [Event]) -> (usize, bool) {
         let Some(ring) = self.ring else {
             return (self.wait(0, events, Some(Duration::ZERO)).unwrap_or(0), true);
         };
-        // SAFETY: mapped until `drop`, of the layout checked in `new`; the two ends are atomics.
+        // SAFETY: mapped until `drop`, with the layout that `new` checked; the two ends are
+        // atomics.
         let header = unsafe { ring.as_ref() };
         let mut head = header.head.load(Ordering::Relaxed);
-        // Acquire: the events before it were written by the kernel before it moved the tail.
+        // Acquire: the kernel wrote the events before it moved the tail past them.
         let tail = header.tail.load(Ordering::Acquire);
         let mut count = 0;
         while head != tail && count < events.len() && head < header.events {
-            // SAFETY: the header is followed by `header.events` events, and `head` is below that;
-            // the kernel does not write those between head and tail.
+            // SAFETY: the header is followed by `header.events` events, and `head` is less than
+            // that. The kernel does not write the events between head and tail.
             events[count] = unsafe { ring.add(1).cast::<Event>().add(head as usize).read() };
             count += 1;
             head = if head + 1 == header.events { 0 } else { head + 1 };
         }
         if count > 0 {
-            // Release: the kernel may write there only now that the events were read.
+            // Release: the kernel may overwrite these events only after they were read.
             header.head.store(head, Ordering::Release);
         }
         (count, false)
@@ -184,8 +187,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Waits for what is still in flight, and takes polls back.
-        // SAFETY: the context is this value's; nothing uses the ring afterwards.
+        // Waits for all requests in flight, and cancels polls. SAFETY: the context belongs to this
+        // value; nothing uses the ring afterwards.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
     }
 }

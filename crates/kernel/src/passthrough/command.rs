@@ -1,4 +1,4 @@
-//! Turns requests into NVMe commands, and statuses of commands into the kernel's error numbers.
+//! Turns requests into NVMe commands, and command statuses into the kernel's error numbers.
 //!
 //! Clause numbers are of the NVM Express Base Specification 2.0 and the NVM Command Set
 //! Specification 1.0.
@@ -58,7 +58,7 @@ impl Command {
             }
             Op::Write => (WRITE, first.0, first.1, count),
             Op::WriteZeroes => (WRITE_ZEROES, first.0, first.1, count),
-            // One range: 0-based as well.
+            // The number of ranges is 0-based as well.
             Op::Discard => (DATASET_MANAGEMENT, 0, DEALLOCATE, 0),
             Op::Flush => (FLUSH, 0, 0, 0),
         };
@@ -78,8 +78,8 @@ impl Command {
 /// the bits above (Base §4.5).
 pub(super) fn errno_of(status: i32) -> i32 {
     match Status(status as u16).errno() {
-        // Cancelled by a reset of the controller: if sent again at once, it might cause the next
-        // reset.
+        // A reset of the controller cancelled the command. Sent again at once, it might cause the
+        // next reset.
         libc::ECANCELED => libc::EIO,
         errno => errno,
     }

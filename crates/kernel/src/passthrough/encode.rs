@@ -32,7 +32,7 @@ pub(crate) struct Encoder {
 
 impl Dialect for Encoder {
     type Target = Namespace;
-    /// Each entry has room for a command, and each completion for all of its result: the driver
+    /// Each entry has room for a command, and each completion for its whole result: the driver
     /// accepts no other rings.
     type Submission = squeue::Entry128;
     type Completion = cqueue::Entry32;
@@ -98,7 +98,7 @@ impl Dialect for Encoder {
             return Some(Err(error));
         }
         match request.op {
-            // What has completed is durable already.
+            // Without a volatile cache, completed writes are durable already.
             Op::Flush if !namespace.limits.volatile_write_cache => Some(Ok(())),
             Op::Discard if !namespace.has_discard => Some(Err(IoError::UNSUPPORTED)),
             Op::WriteZeroes if !namespace.has_write_zeroes => Some(Err(IoError::UNSUPPORTED)),
@@ -115,7 +115,8 @@ impl Dialect for Encoder {
     fn encode(&mut self, transfer: Transfer, slot: u64) -> squeue::Entry128 {
         let first_block = transfer.offset_bytes >> self.block_shift;
         let (address, len_bytes, blocks) = match transfer.op {
-            // A read or write is within the limit already; zeroes may need many commands.
+            // The length of a read or write is within the limit. Write-zeroes may need many
+            // commands.
             Op::Read | Op::Write => {
                 let blocks = transfer.len_bytes >> self.block_shift;
                 (transfer.address as u64, transfer.len_bytes, blocks)
@@ -156,10 +157,10 @@ impl Dialect for Encoder {
     #[inline]
     fn result(&self, result: i32) -> i64 {
         match result {
-            // A command moves all or nothing.
+            // A command moves all bytes or none.
             0 => self.piece_bytes_max.into(),
-            // A reset of the controller cancelled the command. If sent again at once, it might
-            // cause the next reset.
+            // A reset of the controller cancelled the command. Sent again at once, it might cause
+            // the next reset.
             cancelled if cancelled == -libc::EINTR => -i64::from(libc::EIO),
             ..0 => result.into(),
             status => -i64::from(errno_of(status)),
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(Encoder::answer(&poor, &outside), Some(Err(IoError::INVALID)));
     }
 
-    /// Zeroes are written in pieces that one command can take, until all are there.
+    /// Write-zeroes is split into pieces that fit one command.
     #[test]
     fn zeroes_in_pieces() {
         let mut encoder = encoder(&Namespace::imagined(true, true));

@@ -9,10 +9,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use qpair_nvme_wire::command::{admin, cns};
 use qpair_nvme_wire::{IDENTIFY_BYTES, IdentifyController, IdentifyNamespace};
 
-/// The unit of MDTS, bytes. The exact unit is the controller's smallest page (CAP.MPSMIN), which
-/// only its registers tell: 4 KiB or more.
+/// The unit of MDTS in bytes. The exact unit is the controller's smallest page (CAP.MPSMIN), which
+/// is only in its registers: 4 KiB or more.
 const MDTS_UNIT_BYTES: u64 = 4096;
-/// An MDTS larger than any transfer: values above it are no limit.
+/// An MDTS that exceeds any transfer: larger values are not a limit.
 const MDTS_SHIFT_MAX: u32 = 31;
 
 /// `struct nvme_passthru_cmd`, linux/nvme_ioctl.h.
@@ -54,13 +54,13 @@ pub(super) struct Controller {
     pub(super) firmware: String,
     /// The maximum number of bytes that one command may move; `None`: no limit (MDTS).
     pub(super) transfer_bytes_max: Option<u64>,
-    /// The controller supports Dataset Management; the next field says the same of Write Zeroes
-    /// (ONCS).
+    /// Whether the controller supports Dataset Management. The next field says the same about Write
+    /// Zeroes (ONCS).
     pub(super) has_dataset_management: bool,
     pub(super) has_write_zeroes: bool,
-    /// Completed writes may stay in memory that loses them with power (VWC).
+    /// Whether completed writes may stay in memory that loses them with power (VWC).
     pub(super) volatile_write_cache: bool,
-    /// The blocks written as one when power fails, minus one (AWUPF).
+    /// The number of blocks that are written atomically across a power failure, minus one (AWUPF).
     atomic_power_fail: u16,
 }
 
@@ -97,7 +97,7 @@ impl Controller {
 impl NamespaceData {
     fn parse(data: &[u8; IDENTIFY_BYTES]) -> Self {
         let identify = IdentifyNamespace::parse(data);
-        // Valid whether or not the count of formats includes the one in use.
+        // Valid whether or not the number of formats includes the current one.
         let at = 128 + 4 * usize::from(identify.format);
         Self {
             blocks: identify.size_blocks,
@@ -108,15 +108,16 @@ impl NamespaceData {
     }
 }
 
-/// Returns the size of writes that power loss leaves old or new, never mixed, if they begin at a
-/// multiple of it: at least one block (NVM §2.1.4).
+/// Returns the size of writes that are never torn by a power loss if they begin at a multiple of
+/// it: at least one block (NVM §2.1.4).
 pub(super) fn atomic_bytes(controller: &Controller, namespace: &NamespaceData) -> u64 {
     u64::from(namespace.identify.atomic_blocks(controller.atomic_power_fail))
         << namespace.block_shift
 }
 
 pub(super) fn namespace_id(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: takes no argument, touches no memory; the descriptor is borrowed for the call.
+    // SAFETY: the call takes no argument and accesses no memory; the descriptor is borrowed for the
+    // call.
     let id = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ID) };
     match u32::try_from(id) {
         Ok(0) => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
@@ -143,8 +144,8 @@ fn identify(fd: BorrowedFd<'_>, nsid: u32, cns: u8) -> io::Result<Box<[u8; IDENT
         cdw10: cns.into(),
         ..AdminCommand::default()
     };
-    // SAFETY: the command is of the kernel's layout; it and the data it names, whose length it
-    // says, outlive the call.
+    // SAFETY: the command has the kernel's layout. The command, and the data that it names with its
+    // length, outlive the call.
     let status = unsafe { libc::ioctl(fd.as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) };
     match status {
         0 => Ok(data),
@@ -200,7 +201,7 @@ mod tests {
         data[..8].copy_from_slice(&0x1_0000_0001u64.to_le_bytes());
         data[26] = 0b0010_0001;
         data[128 + 2] = 9;
-        // Format 17.
+        // The current format is number 17.
         data[128 + 4 * 17] = 8;
         data[128 + 4 * 17 + 2] = 12;
         let namespace = NamespaceData::parse(&data);

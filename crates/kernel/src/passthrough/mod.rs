@@ -1,14 +1,14 @@
-//! NVMe passthrough: sends commands of this crate's own making through `io_uring(7)` to a
-//! namespace's character device (`/dev/ngXnY`).
+//! NVMe passthrough: sends this crate's own commands through `io_uring(7)` to a namespace's
+//! character device (`/dev/ngXnY`).
 //!
-//! - [`namespace`]: opening, limits, and keeping others out; [`identify`]: the drive's Identify
+//! - [`namespace`]: opening, limits, and excluding other users; [`identify`]: the drive's Identify
 //!   data.
-//! - [`command`]: requests as commands, statuses as errors; [`encode`]: commands as entries of a
-//!   ring.
+//! - [`command`]: turns requests into commands, and statuses into errors; [`encode`]: turns
+//!   commands into ring entries.
 //!
-//! The channels are those of [`crate::io_uring`], whose rings speak [`Encoder`] here. No file
-//! system, page cache or splitting is involved: a request over a limit is refused before the drive
-//! sees it, and this module does for a flush what the kernel's block layer would do.
+//! The channels are those of [`crate::io_uring`], whose rings use the dialect [`Encoder`] here. No
+//! file system, page cache or splitting is involved: a request over a limit is refused before the
+//! drive sees it, and this module handles flushes as the kernel's block layer would.
 
 mod command;
 mod encode;
@@ -26,8 +26,8 @@ use encode::Encoder;
 use namespace::PAGE_BYTES;
 pub(crate) use namespace::{Namespace, is_namespace};
 
-/// Opens a namespace, and reads its first block as `mode` asks, because only a read shows whether
-/// the kernel supports the mode. Returns the namespace and the mode in words, for reports.
+/// Opens a namespace, and reads its first block in `mode`, because only a read shows whether the
+/// kernel supports the mode. Returns the namespace, and a description of the mode for reports.
 pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>, String)> {
     let mut namespace = Arc::new(Namespace::open(options)?);
     let mut probe = ChannelOptions { depth: 1, ..ChannelOptions::default() };
@@ -45,8 +45,8 @@ pub(crate) fn open(options: &FileOptions, mode: &Mode) -> Result<(Arc<Namespace>
         (Err(error), Some(own))
             if mode.registered_buffers && error.kind() == ErrorKind::Invalid =>
         {
-            // Linux 6.1 counts all pages from a transfer's first to the end of the registered
-            // buffer, and refuses the transfer if they are more than the drive's segments. Newer
+            // Linux 6.1 counts all pages from a transfer's first one to the end of the registered
+            // buffer. It refuses the transfer if their number exceeds the drive's segments. Newer
             // kernels (7.3) do not.
             own.piece_shift = (own.segments_max * PAGE_BYTES).ilog2();
             probe.arenas = vec![

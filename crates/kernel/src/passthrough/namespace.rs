@@ -59,11 +59,11 @@ impl Queue {
         fs::read_to_string(path).ok()?.trim().parse().ok()
     }
 
-    /// Returns the maximum number of bytes of one command that the kernel accepts; it answers
-    /// EINVAL to more.
+    /// Returns the maximum number of bytes of one command that the kernel accepts. It refuses
+    /// larger ones with EINVAL.
     fn transfer_bytes_max(&self) -> u64 {
         let bytes = self.number("max_hw_sectors_kb").map_or(128 << 10, |kib| kib << 10);
-        // Each page may be a segment of its own, and the first may begin in its middle.
+        // Each page may be a separate segment, and the first may begin in the middle of a page.
         bytes.min((self.segments_max() - 1) * PAGE_BYTES)
     }
 
@@ -72,8 +72,8 @@ impl Queue {
     }
 }
 
-/// Whether a path is the character device of an NVMe namespace, by the class that the kernel
-/// reports.
+/// Whether a path is the character device of an NVMe namespace, according to the kernel's device
+/// class.
 pub(crate) fn is_namespace(path: &Path) -> bool {
     class_of(path).is_some_and(|class| class == "nvme-generic")
 }
@@ -177,7 +177,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         if self.locked {
-            // Explicitly, as the kernel may hold on to the open file for a while after the
+            // Unlock explicitly, because the kernel may keep the file open for a while after the
             // descriptor is closed.
             let _ = flock(&self.fd, FlockOperation::Unlock);
         }
@@ -231,7 +231,7 @@ fn unclaimed(name: &str, block: &str) -> Error {
         .hint("make the block device beside it available here too, or open it read-only")
 }
 
-/// Claims the block device of a namespace, so that nobody else can mount or claim it.
+/// Claims the block device of a namespace, so that no other process can mount or claim it.
 fn claim_block(block: &str, name: &str) -> Result<OwnedFd> {
     let path = Path::new("/dev").join(block);
     let opened = OpenOptions::new()
@@ -271,7 +271,7 @@ fn users_of(block: &str) -> String {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     for device in devices {
         let number = fs::read_to_string(device.join("dev")).unwrap_or_default();
-        // mountinfo: the third word is the device's number, the fifth where it is mounted.
+        // In mountinfo, the third word is the device's number, and the fifth the mount point.
         for mount in mounts.lines() {
             let words: Vec<&str> = mount.split(' ').collect();
             if let [_, _, device, _, place, ..] = words[..]
@@ -363,8 +363,8 @@ fn denied(cause: io::Error, context: String) -> Error {
 
 #[cfg(test)]
 impl Namespace {
-    /// Makes a namespace that does not exist, of 1 MiB in blocks of 512 bytes, with commands of at
-    /// most 8 KiB.
+    /// Returns a fictitious namespace of 1 MiB with blocks of 512 bytes and commands of at most 8
+    /// KiB.
     pub(super) fn imagined(volatile_write_cache: bool, knows_all_verbs: bool) -> Self {
         let fd = std::fs::File::open("/dev/null").unwrap();
         Self {

@@ -1,4 +1,4 @@
-//! Performs one request by synchronous calls.
+//! Executes one request by synchronous calls.
 
 use qpair_block::{Arena, Completion, IoError, Op, Request};
 
@@ -20,7 +20,7 @@ impl Pieces {
     }
 }
 
-/// Performs one request to its end, in vectors if there are some. Returns its completion and the
+/// Executes one request completely, with vectors if there are any. Returns its completion and the
 /// number of system calls.
 #[inline]
 pub(super) fn perform(file: &File, request: Request, pieces: &mut Pieces) -> (Completion, u64) {
@@ -36,7 +36,8 @@ pub(super) fn perform(file: &File, request: Request, pieces: &mut Pieces) -> (Co
     }
 }
 
-/// Makes the call for (the rest of) a transfer. Returns bytes moved, or a negative errno.
+/// Makes the call for (the rest of) a transfer. Returns the number of bytes moved, or a negative
+/// errno.
 #[inline]
 fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
     let (fd, len) = (file.raw_fd(), i64::from(rest.len_bytes));
@@ -44,9 +45,9 @@ fn call(file: &File, rest: &Transfer, vectors: &mut Option<Vectors>) -> i64 {
         return -i64::from(IoError::INVALID.errno);
     };
     let rw_flags = rest.write_flags();
-    // SAFETY: `rest` names memory of the buffer in the caller's slot, which this thread owns
-    // throughout the call, and `request::verify` has found it to hold `len_bytes`; the pieces of a
-    // vector lie in it; the descriptor is `file`'s.
+    // SAFETY: `rest` names memory of the buffer in the caller's slot, which this thread owns during
+    // the call. `request::verify` has checked that the buffer holds `len_bytes`. The pieces of a
+    // vector lie in it. The descriptor is `file`'s.
     let result = unsafe {
         match (rest.op, vectors) {
             (Op::Read, _) if rest.pieces > 0 => {

@@ -1,5 +1,5 @@
-//! The channel: gives requests to its threads in batches, and sleeps on their event and on the wake
-//! event.
+//! The channel: passes requests to its threads in batches, and sleeps on their event and on the
+//! wake event.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,14 +20,13 @@ pub(super) struct Channel {
     pool: Pool,
     file: Arc<File>,
     depth: u32,
-    /// The number of requests accepted and not returned: pending, with the threads, done or
-    /// refused.
+    /// The number of requests accepted and not returned: pending, at the threads, done or refused.
     in_flight: u32,
     pending: Vec<Request>,
     refused: Vec<Completion>,
     wake: Option<Arc<WakeEvent>>,
     watched: bool,
-    /// The counts of this thread; those of the other threads are in the pool.
+    /// The counts of this thread. The pool has those of the other threads.
     statistics: ChannelStatistics,
 }
 
@@ -63,7 +62,7 @@ impl Channel {
     fn sleep(&mut self, sleep: Sleep) -> bool {
         {
             let mut done = self.pool.done();
-            // Under the lock: a completion is either seen here or signals.
+            // Checked under the lock: a completion is either seen here or signals the event.
             if done.completions.len() >= sleep.want as usize {
                 return false;
             }
@@ -81,7 +80,7 @@ impl Channel {
             None => 1,
         };
         self.statistics.system_calls += 1;
-        // An interrupted sleep is a short one: the caller looks at the clock.
+        // An interrupted sleep is just shorter: the caller checks the clock.
         let _ = poll(&mut fds[..count], timeout.as_ref());
         let signalled = !fds[0].revents().is_empty();
         let woken = count == 2 && !fds[1].revents().is_empty();
@@ -124,7 +123,7 @@ impl IoChannel for Channel {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         if self.watched {
-            // Cleared before the look: a later completion signals again.
+            // Cleared before the check: a later completion signals again.
             self.clear_event();
         }
         self.look(completions)
@@ -173,7 +172,7 @@ impl IoChannel for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // Accepted requests are performed; the pool's drop waits for them.
+        // Accepted requests are executed; dropping the pool waits for them.
         self.kick();
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - `submit` only queues a request. `kick` and `poll` make the calls for all queued requests,
-//!   `wait` for as many as are wanted. So these functions block here for as long as the device
+//!   `wait` for as many as are wanted. These functions therefore block here as long as the device
 //!   needs, although elsewhere `kick` and `poll` never block.
 //! - After `kick` no calls are left to make: all requests in flight are in `done`.
 
@@ -26,7 +26,7 @@ pub(super) struct Channel {
     file: Arc<File>,
     depth: usize,
     pending: Vec<Request>,
-    /// The completions not yet returned, also of refused requests.
+    /// The completions not yet returned, including those of refused requests.
     done: Vec<Completion>,
     pieces: Pieces,
     wake: Option<Arc<WakeEvent>>,
@@ -127,8 +127,8 @@ impl IoChannel for Channel {
         let before = completions.len();
         completions.append(&mut self.done);
         let got = completions.len() - before;
-        // Lingering gains nothing, since this thread itself does the work; but all that are wanted
-        // beyond one are performed too.
+        // Lingering gains nothing, because this thread itself does the work. All wanted requests
+        // beyond one are executed too.
         self.perform((options.want.max(1) as usize).saturating_sub(got), completions);
         if completions.len() == before {
             self.sleep(options);
@@ -146,14 +146,14 @@ impl IoChannel for Channel {
     }
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        // Once kicked, all is done.
+        // After a kick, all requests are done.
         Ok(None)
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // What was taken is done.
+        // Accepted requests are executed.
         let mut discarded = Vec::new();
         self.perform(usize::MAX, &mut discarded);
     }

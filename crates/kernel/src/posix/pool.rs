@@ -1,4 +1,4 @@
-//! The threads of a channel, and the two queues between them and the channel.
+//! The threads of a channel, and the two queues between the channel and its threads.
 
 use qpair_block::locks::Mutex;
 use std::collections::VecDeque;
@@ -25,9 +25,9 @@ struct Jobs {
 
 pub(super) struct Done {
     pub(super) completions: Vec<Completion>,
-    /// The number of completions that the sleeping channel waits for; 0: it does not sleep.
+    /// The number of completions that the sleeping channel waits for; 0 if it does not sleep.
     pub(super) wanted: u32,
-    /// Signal the event for every completion.
+    /// Whether to signal the event for every completion.
     pub(super) watched: bool,
     pub(super) statistics: ChannelStatistics,
 }
@@ -37,18 +37,18 @@ struct Shared {
     jobs: Mutex<Jobs>,
     work: Condvar,
     done: Mutex<Done>,
-    /// Signalled when the channel should look at `done`.
+    /// Signalled when the channel should check `done`.
     event: OwnedFd,
 }
 
-/// The threads. Dropping the pool lets them finish the requests they were given, and ends them.
+/// The threads. Dropping the pool lets them complete their requests, and ends them.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pool {
-    /// Starts as many threads as the mode says, but no more than can be busy at once.
+    /// Starts the number of threads that the mode says, but no more than can be busy at once.
     pub(super) fn new(file: &Arc<File>, mode: &Mode, options: &ChannelOptions) -> Result<Self> {
         let depth = options.depth;
         let threads = depth.min(mode.threads.into());
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Returns the next request, or `None` when there will be no more.
+    /// Returns the next request, or `None` once no more will come.
     fn next(&self) -> Option<Request> {
         let mut jobs = self.jobs.lock();
         loop {

@@ -1,5 +1,5 @@
-//! Every interface passes the one suite, in every mode that this machine has, on a file of the
-//! build's file system.
+//! Every interface passes the same suite, in every mode of this machine, on a file of the build's
+//! file system.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Scratch {
         } else {
             Ok(device)
         };
-        // The open file stays; its name is not needed any more.
+        // The open file stays, and its name is not needed any more.
         std::fs::remove_file(&path).unwrap();
         Ok(Arc::new(device?))
     }
@@ -108,7 +108,7 @@ fn io_uring_vectors() {
 #[test]
 fn io_uring_beside_a_thread() {
     suite_where_it_works("io_uring+k:idle_ms=20");
-    // So short that it sleeps between requests.
+    // The idle time is so short that the thread sleeps between requests.
     suite_where_it_works("io_uring+k:idle_ms=1,file=off,ring=off");
 }
 
@@ -133,7 +133,7 @@ fn io_uring_polled() {
 #[test]
 fn libaio() {
     let report = suite("libaio", true, false);
-    // Linux asynchronous I/O has no such commands, and no kernel device a reset.
+    // Linux asynchronous I/O has no such commands, and kernel devices have no reset.
     assert_eq!(
         skipped(&report),
         ["discard", "write_zeroes", "read_only_refuses_writes", "reset"],
@@ -175,7 +175,7 @@ fn posix_on_one_thread() {
 #[test]
 fn posix_by_the_submitter() {
     let report = suite("posix:threads=0", true, false);
-    // Nothing completes behind the submitter's back.
+    // Requests complete only within the submitter's calls.
     assert_eq!(
         skipped(&report),
         ["read_only_refuses_writes", "completion_fd", "reset"],

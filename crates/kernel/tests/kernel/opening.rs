@@ -94,8 +94,9 @@ fn one_at_a_time() {
     drop(open(&unlocked, Interface::Auto).unwrap());
 }
 
-/// The kernel destroys a closed ring, and releases its registered file, some time later. A closed
-/// store could therefore not be reopened at once, as its lock was still held.
+/// The kernel destroys a closed ring, and releases its registered file, some time later. A
+/// regression: a closed store could therefore not be reopened at once, because its lock was still
+/// held.
 #[test]
 fn the_lock_goes_with_the_device() {
     let scratch = Scratch::new("reopened");
@@ -104,7 +105,7 @@ fn the_lock_goes_with_the_device() {
         for _ in 0..20 {
             let device = open(&scratch.options(), interface).unwrap();
             let channel = device.open_channel(&ChannelOptions::default()).unwrap();
-            // The channel keeps the file open, and locked.
+            // The channel keeps the file open and locked.
             drop(device);
             refused(open(&scratch.options(), interface), ErrorKind::Busy);
             drop(channel);
@@ -117,7 +118,7 @@ fn a_file_is_cut_off_and_grows_again() {
     let scratch = Scratch::new("shrink");
     let device = scratch.create(1 << 20).unwrap();
     let len = || std::fs::metadata(&scratch.0).unwrap().len();
-    // Whole blocks; and nothing grows by it.
+    // The size is rounded up to whole blocks, and the file never grows.
     device.shrink(8192 - 1).unwrap();
     assert_eq!((device.size_bytes(), len()), (8192, 8192));
     device.shrink(1 << 20).unwrap();
@@ -140,7 +141,7 @@ fn space_is_reserved_or_the_size_stays() {
     };
     device.grow(1 << 20).unwrap();
     assert!(allocated(&scratch.0) >= 1 << 20);
-    // More than any file system here has, and more than any can.
+    // More bytes than any file system here has, and more than any can have.
     for bytes in [1 << 43, i64::MAX as u64, u64::MAX] {
         let error = device.grow(bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");

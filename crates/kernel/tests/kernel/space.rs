@@ -11,7 +11,7 @@ use qpair_kernel::{FileOptions, Growth, Interface, KernelDevice, open};
 
 struct Mounted {
     folder: tempfile::TempDir,
-    /// Holds the image of a file system that needs one.
+    /// The directory of the image, if the file system is in one.
     _image: Option<tempfile::TempDir>,
 }
 
@@ -20,7 +20,7 @@ impl Mounted {
         Self::mount(None, &["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
     }
 
-    /// A file system in an image that `make` writes, with the arguments before the image's path.
+    /// Creates a file system in an image with the command `make`, followed by the image's path.
     fn in_image(bytes: u64, make: &[&str]) -> Option<Self> {
         let image = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let path = image.path().join("image");
@@ -56,7 +56,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a test that fails may have a file open.
+        // Detach lazily: a failed test may have an open file.
         run(Command::new("umount").arg("-l").arg(self.folder.path()));
     }
 }
@@ -84,8 +84,8 @@ fn allocated_bytes(path: &Path) -> u64 {
     path.metadata().unwrap().blocks() * 512
 }
 
-/// A reopened file that is larger than the free space was once refused for lack of space: the space
-/// it had was counted as missing.
+/// A regression: a reopened file larger than the free space was refused for lack of space, because
+/// the space that it had was counted as missing.
 fn a_reopened_file_grows(mounted: &Mounted) {
     let path = mounted.path();
     let free = mounted.free_bytes();
@@ -96,7 +96,7 @@ fn a_reopened_file_grows(mounted: &Mounted) {
     device.grow(wanted).unwrap();
     assert_eq!(device.size_bytes(), wanted);
     assert!(allocated_bytes(&path) >= wanted);
-    // A request for more space than there is is always refused, also as the first growth after
+    // A request for more space than there is is always refused, even as the first growth after
     // opening, and reserves nothing.
     drop(device);
     let device = file(&path, None);
@@ -107,7 +107,7 @@ fn a_reopened_file_grows(mounted: &Mounted) {
     assert_eq!(mounted.free_bytes(), left);
 }
 
-/// The first growth fills holes that were there at the opening, or fails for lack of space.
+/// The first growth fills holes that the file had when it was opened, or fails for lack of space.
 fn holes_are_filled(mounted: &Mounted) {
     let path = mounted.path();
     std::fs::remove_file(&path).unwrap();
@@ -148,7 +148,7 @@ fn on_a_nearly_full_ext4() {
     holes_are_filled(&mounted);
 }
 
-/// xfs requires as much free space as a range is long, whatever of the range the file already has.
+/// xfs requires as much free space as a range is long, even if the file already has some of it.
 #[test]
 fn on_a_nearly_full_xfs() {
     let make = ["mkfs.xfs", "-q"];
@@ -159,7 +159,8 @@ fn on_a_nearly_full_xfs() {
     holes_are_filled(&mounted);
 }
 
-/// No store could be made here: growing failed with "cannot reserve space".
+/// A regression: no store could be created here, because growing failed with "cannot reserve
+/// space".
 fn grows_by_zeros(mounted: &Mounted, direct: bool) {
     let path = mounted.path();
     let options = |create| FileOptions { create, direct, ..FileOptions::new(&path) };
@@ -180,8 +181,8 @@ fn grows_by_zeros(mounted: &Mounted, direct: bool) {
     assert!(content[..4 << 20].iter().all(|byte| *byte == 7));
     assert!(content[4 << 20..].iter().all(|byte| *byte == 0));
     assert!(allocated_bytes(&path) >= content.len() as u64);
-    // A request for nearly all free space fails half-way: the blocks with the file's extents are
-    // missing. The file then is as before.
+    // A request for nearly all free space fails half-way, because the blocks for the file's extents
+    // are missing. The file is then unchanged.
     let device = open(None);
     rustix::fs::sync();
     let free = mounted.free_bytes();
@@ -192,7 +193,7 @@ fn grows_by_zeros(mounted: &Mounted, direct: bool) {
     assert_eq!(mounted.free_bytes(), free);
     device.grow(10 << 20).unwrap();
     drop(device);
-    // Holes stay holes: zeros written there could replace what others write.
+    // Holes are not filled: zeros written there could overwrite the data of other writers.
     std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
     let device = open(None);
     device.grow(2 << 20).unwrap();

@@ -24,7 +24,7 @@ fn scratch(mode: &str) -> Result<KernelDevice> {
     Ok(device)
 }
 
-/// Returns the number of system calls of a channel in a while in which nothing happens.
+/// Returns the number of system calls of a channel in a period without events.
 fn calls_of_a_sleep(channel: &mut dyn IoChannel) -> u64 {
     let before = channel.statistics().system_calls;
     let timeout = Some(Duration::from_millis(20));
@@ -35,7 +35,7 @@ fn calls_of_a_sleep(channel: &mut dyn IoChannel) -> u64 {
 }
 
 /// A channel over several members sleeps once it has taken all completions. It does not keep
-/// polling although each of its members has signalled some.
+/// polling even though each member has signalled some.
 #[test]
 fn channels_of_several_sleep() {
     for mode in ["io_uring", "io_uring+k", "libaio", "posix:threads=2"] {
@@ -55,7 +55,7 @@ fn channels_of_several_sleep() {
         let mut of_two = stripe.open_channel(&options).unwrap();
         let mut of_three = open_pair((&stripe, &options), (devices[2].as_ref(), &options)).unwrap();
         for round in 0..50 {
-            // To each member by turns, so that the others have nothing in flight.
+            // Use each member in turn, so that the others have nothing in flight.
             for (channel, offset_bytes) in [
                 (&mut of_two, round % 2 * 4096),
                 (&mut of_three, [0, 4096, PAIR_SECOND_BYTES][round as usize % 3]),
@@ -107,7 +107,7 @@ fn io_uring_submits_and_waits_in_one_call() {
 #[test]
 fn libaio_submits_in_one_call_and_waits_in_another() {
     let (mut channel, arena) = line(&scratch("libaio").unwrap());
-    // The second is spared if all is there already.
+    // The second call is not needed if all completions are there already.
     assert!(calls_for_a_batch(channel.as_mut(), &arena) <= 2);
     let (mut channel, arena) = line(&scratch("libaio:mapped=off").unwrap());
     assert_eq!(calls_for_a_batch(channel.as_mut(), &arena), 2);
@@ -121,9 +121,9 @@ fn the_submitter_makes_one_call_for_each() {
     }
 }
 
-/// With a submission thread that does not fall asleep, a batch needs no system call. If the thread
-/// gets no processor for long, a wait stops polling, which costs calls; so the test asks only that
-/// some of many batches need none.
+/// With a submission thread that stays awake, a batch needs no system call. If the thread gets no
+/// processor for long, a wait stops polling, which costs calls. The test therefore requires only
+/// that some of many batches need none.
 #[test]
 fn beside_a_thread_there_are_no_calls() {
     if std::thread::available_parallelism().unwrap().get() < 2 {

@@ -39,7 +39,7 @@ fn usable(machine: &Machine) -> Finding {
     let why = "io_uring+k collapses: its kernel thread and the program take turns on one processor. Use \
                io_uring";
     let finding = Finding::new(Area::Processors, "usable", state, Severity::Hint, why);
-    // Only an affinity that was set for this process is its own to widen.
+    // A process can widen only an affinity that was set for itself.
     let narrowed = processors.allowed.as_ref().is_some_and(|allowed| allowed.count() == 1);
     match processors.threads {
         Some(threads) if threads > 1 && narrowed => finding

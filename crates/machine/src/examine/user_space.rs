@@ -64,7 +64,7 @@ fn none(machine: &Machine, subject: &str) -> Finding {
             ),
             "intel_iommu=on iommu=pt",
         ),
-        // The kernel uses AMD's by itself once the firmware lets it.
+        // The kernel uses an AMD IOMMU by itself once the firmware enables it.
         (false, false) => at_boot(
             machine,
             finding(

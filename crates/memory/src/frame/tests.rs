@@ -4,8 +4,7 @@ fn table() -> FrameTable {
     FrameTable::new(512, 4, ArenaOptions::ordinary_pages()).unwrap()
 }
 
-/// A page that a panic has left half changed would be sealed and written with the next
-/// eviction.
+/// A page that a panic left half changed must not be sealed and written at the next eviction.
 #[test]
 fn a_page_that_a_panic_left_half_changed_stays_latched() {
     let table = table();
@@ -20,7 +19,7 @@ fn a_page_that_a_panic_left_half_changed_stays_latched() {
     assert!(!before.validate());
     assert_eq!(table.optimistic(frame).err(), Some(Blocked::Contended));
     assert!(table.try_exclusive(frame).is_err());
-    // What is latched and let go while a panic goes on is released.
+    // A latch that is taken and released during a panic must be released.
     struct Uses<'a>(&'a FrameTable);
     impl Drop for Uses<'_> {
         fn drop(&mut self) {

@@ -21,7 +21,7 @@ fn a_file_that_is_handed_out_keeps_its_size() {
     {
         use rustix::fs::{FallocateFlags, fallocate, ftruncate};
         assert!(ftruncate(file, 0).is_err() && ftruncate(file, len << 10).is_err());
-        // Memory beyond the end, which the size does not tell of.
+        // Memory beyond the end, which the file's size does not show.
         for flags in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
             assert!(fallocate(file, flags, len, 1 << 20).is_err(), "{flags:?}");
         }
@@ -99,8 +99,8 @@ fn a_read_only_mapping_takes_no_stores() {
     assert_eq!(one.bytes().load_u64(0), 0);
 }
 
-/// Huge pages that are not to be had made a mapping fail that was to replace another; what it
-/// had unmapped until then was another thread's when it was cleaned up.
+/// A regression: a mapping of unavailable huge pages failed while it replaced another one. The
+/// cleanup then unmapped memory that another thread had mapped in that place.
 #[test]
 fn a_mapping_that_fails_takes_nothing_of_others() {
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -117,7 +117,7 @@ fn a_mapping_that_fails_takes_nothing_of_others() {
             });
         }
         for _ in 0..8000 {
-            // Where none are reserved it fails.
+            // If no huge pages are reserved, this fails.
             let _ = crate::Arena::new(4096, 1, crate::ArenaOptions::shared_huge_pages());
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -21,7 +21,7 @@ fn a_request_allocates_nothing() {
     let mut worker = Worker::new(&disk, 32);
     stub.answer_at_once();
     for op in [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes] {
-        // What grows once, and what the first request finds.
+        // Warm up buffers that grow once, and state that the first request creates.
         let mut round = |round: u64| {
             let requests: Vec<_> =
                 (0..32).map(|number| worker.request(op, number, round as u8)).collect();

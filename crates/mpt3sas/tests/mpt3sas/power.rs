@@ -56,7 +56,7 @@ fn a_flush_over_a_loss_of_power_fails() {
     let mut other = Worker::new(&disk, 8);
     assert_eq!(worker.run(Op::Write, 0, 1), Ok(()));
     rig.card.power_cut(7);
-    // Another channel's command is the one that is told.
+    // Another channel's command gets the report.
     assert_eq!(other.run(Op::Read, 5, 0), Ok(()));
     assert_eq!(worker.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
     assert_eq!(other.run(Op::Flush, 0, 0).unwrap_err().kind, ErrorKind::Io);
@@ -114,7 +114,7 @@ fn a_flush_over_a_loss_that_nobody_was_told_of_fails() {
     for (told, timestamp) in [(0, "on"), (1, "on"), (0, "off")] {
         let rig = Rig::new(&format!("size=8MiB,cache=on,timestamp={timestamp}"));
         let disk = rig.disk(0, if timestamp == "on" { never_late() } else { scsi_options() });
-        // The one that flushes, and another.
+        // One worker flushes, and the other one does not.
         let mut workers = [Worker::new(&disk, 8), Worker::new(&disk, 8)];
         assert_eq!(workers[0].run(Op::Write, 0, 1), Ok(()));
         rig.card.power_cut(7);
@@ -131,7 +131,7 @@ fn a_flush_over_a_loss_that_nobody_was_told_of_fails() {
             assert!(start.elapsed() < Duration::from_secs(30), "the flush hangs");
         };
         assert_eq!(result.unwrap_err().kind, ErrorKind::Io, "{told} {timestamp}");
-        // Ends the command that was told, and waits for that.
+        // The reset ends the command that got the report, and waits for that.
         rig.host.reset().unwrap();
         workers.iter_mut().for_each(|worker| drop(worker.drain()));
         if timestamp == "on" {

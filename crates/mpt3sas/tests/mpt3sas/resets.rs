@@ -75,7 +75,7 @@ fn channels_side_by_side_over_resets() {
                 }
             });
         }
-        // Each channel goes on between two.
+        // Each channel makes progress between two resets.
         for reset in 0..10 {
             while rounds.iter().any(|rounds| rounds.load(Ordering::Relaxed) < 10 * reset) {
                 std::thread::yield_now();
@@ -93,7 +93,7 @@ fn a_disk_that_comes_back_is_the_same() {
     let mut worker = Worker::new(&disk, 8);
     assert_eq!(worker.run(Op::Write, 3, 7), Ok(()));
     assert!(rig.card.pull(1));
-    // No thread has looked yet: the controller says it.
+    // No thread has polled yet: the controller itself reports the error.
     assert_eq!(worker.run(Op::Read, 3, 0).unwrap_err().kind, ErrorKind::Gone);
     let mut changes = Vec::new();
     while !changes.contains(&Change::Removed(1)) {
@@ -123,7 +123,7 @@ fn channels_are_as_many_as_reply_queues() {
         assert!(error.to_string().contains("reply queues"), "{error}");
         drop(channels);
     }
-    // Credit ends also: 4096 requests, in channels of at most 1024.
+    // Credit is limited too: 4096 requests, in channels of at most 1024.
     let rig = Rig::new("size=8MiB,credit=128,queues=8");
     let disk = rig.disk(0, scsi_options());
     let depth = disk.info().depth_max;
@@ -208,7 +208,7 @@ fn a_reset_over_a_lost_command() {
         while !sent.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        // Its time is 30 s: the reset ends it, and it is sent again.
+        // The command's time limit is 30 s: the reset ends it, and it is sent again.
         disk.reset().unwrap();
         over.store(true, Ordering::Release);
     });

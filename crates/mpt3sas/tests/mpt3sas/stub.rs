@@ -70,7 +70,7 @@ impl Stub {
         self.is_quick.store(true, Ordering::Release);
     }
 
-    /// Finds the place for the answers: where the driver looks next.
+    /// Finds the position for the answers: where the driver polls next.
     #[cold]
     fn find(&self, queue: u8) -> Replies {
         let init = self.init.lock().unwrap().unwrap();

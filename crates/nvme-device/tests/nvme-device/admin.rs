@@ -1,4 +1,5 @@
-//! Registers and admin commands by the book: what each answers, and every error status.
+//! Tests registers and admin commands against the specification: the answer of each, and every
+//! error status.
 
 use crate::blocks::{Host, device, options, small};
 use crate::host::{self, DATA, IOVA};
@@ -23,23 +24,23 @@ fn registers() {
     assert_eq!(u64::from(host.read32(CAP)) | u64::from(host.read32(CAP + 4)) << 32, capabilities.0);
     assert_eq!(host.read32(VS), 0x0001_0400);
     assert_eq!((host.read32(CC), host.read32(CSTS)), (CC_RUN, CSTS_READY));
-    // Masks of interrupts keep what is written, and do nothing.
+    // Interrupt masks keep their value, and have no effect.
     host.write32(INTMS, 0xF0);
     host.write32(INTMC, 0x30);
     assert_eq!((host.read32(INTMS), host.read32(INTMC)), (0xC0, 0xC0));
-    // Addresses in one access or in two.
+    // Addresses can be written in one access or in two.
     host.write64(ASQ, 0x1234_5678_9000);
     assert_eq!((host.read32(ASQ), host.read32(ASQ + 4)), (0x5678_9000, 0x1234));
     host.write32(ACQ + 4, 7);
     host.write32(ACQ, 0x1fff);
     assert_eq!(host.read64(ACQ), 7 << 32 | 0x1000);
-    // Read-only ones stay.
+    // Read-only registers do not change.
     host.write64(CAP, 0);
     host.write32(VS, 0);
     host.write32(CSTS, 0);
     assert_eq!(host.read64(CAP), capabilities.0);
     assert_eq!((host.read32(VS), host.read32(CSTS)), (0x0001_0400, CSTS_READY));
-    // Widths and places that there are not.
+    // Accesses with invalid widths or offsets.
     for (bar, offset, len) in [
         (0, 0, 1),
         (0, 0, 2),
@@ -52,7 +53,7 @@ fn registers() {
         assert!(!host.device.read_bar(bar, offset, &mut vec![0; len]), "{bar} {offset:#x} {len}");
         assert!(!host.device.write_bar(bar, offset, &vec![0; len]), "{bar} {offset:#x} {len}");
     }
-    // The table of vectors keeps what is written.
+    // The vector table keeps what is written.
     assert!(host.device.write_bar(4, 16, &[1, 2, 3, 4, 5, 6, 7, 8]));
     let mut bytes = [0; 4];
     assert!(host.device.read_bar(4, 20, &mut bytes));
@@ -69,7 +70,7 @@ fn enabling_disabling_and_shutting_down() {
     host.disable();
     assert_eq!(host.read32(doorbell(1, false, 4)), 0);
     assert!(!host.device.step(1).progress, "there is no queue {}", queue.number);
-    // It comes up again, with nothing left of before.
+    // The controller can be enabled again, without any earlier state.
     host.enable();
     host.queue(1, 8, None);
     host.disable();
@@ -167,7 +168,7 @@ fn queues() {
     is(Command::delete_queue(admin::DELETE_CQ, 0), Status::INVALID_QUEUE_ID);
     is(Command::delete_queue(admin::DELETE_SQ, 2), Status::INVALID_QUEUE_ID);
     is(Command::delete_queue(admin::DELETE_SQ, 0), Status::INVALID_QUEUE_ID);
-    // How many there are is agreed on before there are any.
+    // The number of queues is negotiated before any are created.
     let two = Command::set_features(feature::NUMBER_OF_QUEUES, 1 | 1 << 16);
     is(two, Status::COMMAND_SEQUENCE_ERROR);
     is(Command::delete_queue(admin::DELETE_SQ, 1), Status::SUCCESS);

@@ -1,4 +1,4 @@
-//! A backend of a few lines: blocks in memory, which are read, written and flushed at once.
+//! A minimal backend with blocks in memory, which are read, written and flushed at once.
 
 use std::sync::{Arc, Mutex};
 
@@ -76,7 +76,7 @@ pub(crate) fn options() -> ControllerOptions {
     }
 }
 
-/// A controller with namespaces of these sizes and logical blocks, bytes.
+/// Creates a controller with namespaces of these sizes and logical blocks, in bytes.
 pub(crate) fn device(mut options: ControllerOptions, sizes: &[(u64, u32)]) -> Arc<Device> {
     options.namespaces_max = sizes.len() as u32;
     let namespace = |(nsid, (size_bytes, block)): (u32, &(u64, u32))| {
@@ -94,7 +94,7 @@ pub(crate) fn device(mut options: ControllerOptions, sizes: &[(u64, u32)]) -> Ar
     Arc::new(NvmeController::new(options, blocks).unwrap())
 }
 
-/// A driver of a controller with one namespace of 1 MiB.
+/// Returns the driver of a controller with one namespace of 1 MiB.
 pub(crate) fn small(options: ControllerOptions) -> Host {
     Host::of(device(options, &[(1 << 20, 512)]))
 }

@@ -1,5 +1,5 @@
-//! A controller whose commands another thread does: which operations it gets, what the controller
-//! waits for, and what a driver is told.
+//! A controller whose commands another thread executes: the operations that it gets, the waits of
+//! the controller, and the answers to the driver.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ struct Taker {
 }
 
 impl Taker {
-    /// Steps the I/O queues, and takes the operations or lets them fail. Whether there was
-    /// something.
+    /// Steps the I/O queues, and executes the operations or lets them fail. Returns whether there
+    /// was work.
     fn step(&mut self, device: &Device) -> bool {
         device.backend().set_room(if self.is_full { 0 } else { u32::MAX });
         let mut progress = device.step_io().progress;
@@ -109,7 +109,7 @@ fn operations_are_answered_in_any_order() {
     let part = |offset_bytes| Part { nsid: 1, op: Op::Read, offset_bytes, len_bytes: 4096 };
     let parts: Vec<_> = taker.taken.iter().map(|(operation, _)| operation.first).collect();
     assert_eq!(parts, [part(0), part(2040 * 512), part(8 * 512)]);
-    // Neighbours in memory are one segment.
+    // Adjacent memory forms one segment.
     let at = DATA + 0x1204 - IOVA;
     let whole = Segment { region: 0, offset_bytes: at, len_bytes: 4096 };
     assert_eq!(taker.taken[0].1, [whole]);
@@ -125,8 +125,8 @@ fn operations_are_answered_in_any_order() {
     assert_eq!(ended, [(11, Status::SUCCESS), (10, read_error), (12, Status::SUCCESS)]);
 }
 
-/// No more operations are under way than can be answered, and completions without room wait for the
-/// driver.
+/// There are no more operations under way than can be answered, and completions without room wait
+/// for the driver.
 #[test]
 fn answers_wait_for_room() {
     let mut host = host();
@@ -188,7 +188,7 @@ fn what_makes_no_sense_becomes_no_operation() {
         assert_eq!(ended(&host, &mut taker, command), Some(status), "{command:?}");
     }
     assert!(taker.taken.is_empty());
-    // Errors come to the driver as what makes the same error of them.
+    // The driver gets a status that it turns into the same error.
     for error in
         [IoError::IO, IoError::NO_SPACE, IoError::READ_ONLY, IoError::UNSUPPORTED, IoError::GONE]
     {
@@ -199,7 +199,7 @@ fn what_makes_no_sense_becomes_no_operation() {
     taker.fails = Some(IoError::CANCELED);
     let status = ended(&host, &mut taker, transfer(io::WRITE, 0, 8, DATA)).unwrap();
     assert!(status == Status::NAMESPACE_NOT_READY && !status.do_not_retry());
-    // Deallocation is advice.
+    // Deallocation may have no effect.
     taker.fails = Some(IoError::UNSUPPORTED);
     host.put(DATA, &Range { attributes: 0, blocks: 8, first_block: 0 }.encode());
     let mut deallocate = Command::new(io::DATASET_MANAGEMENT, 1);
@@ -233,7 +233,7 @@ fn several_parts_are_one_command() {
     let flush = |nsid| Part { nsid, op: Op::Flush, offset_bytes: 0, len_bytes: 0 };
     assert_eq!((ranges.first, &ranges.then[..]), (discard(4), &[discard(100)][..]));
     assert_eq!((flushes.first, &flushes.then[..]), (flush(1), &[flush(3)][..]));
-    // Zeroes that must be durable: only writes know FUA below.
+    // Write-zeroes that must be durable need a flush, because only writes support FUA below.
     let mut zeroes = Command::blocks_of(io::WRITE_ZEROES, 1, 8, 16);
     zeroes.0[12] |= FORCE_UNIT_ACCESS;
     host.push(&mut queue, &zeroes);
@@ -244,7 +244,7 @@ fn several_parts_are_one_command() {
     assert_eq!((zeroes.first, &zeroes.then[..]), (first, &[flush(1)][..]));
 }
 
-/// Identify Controller speaks for all namespaces, also for those that come later.
+/// Identify Controller describes all namespaces, including those added later.
 #[test]
 fn deallocation_is_offered_if_one_has_it() {
     const WRITE_ZEROES: u16 = 1 << 3;
@@ -259,7 +259,7 @@ fn deallocation_is_offered_if_one_has_it() {
         let page = <[u8; 4096]>::try_from(host.get(DATA, 4096)).unwrap();
         assert_eq!(IdentifyController::parse(&page).nvm_commands, commands);
     }
-    // Asked all the same, it does nothing.
+    // If the command is sent anyway, it has no effect.
     let mut host = Host::of(device(vec![plain]));
     let mut queue = host.queue(1, 8, None);
     let mut taker = Taker::default();
@@ -276,8 +276,8 @@ fn deallocation_is_offered_if_one_has_it() {
     assert!(taker.taken.is_empty());
 }
 
-/// The holder of commands says when admin commands are executed: they may take away what commands
-/// work with.
+/// Only the holder of commands starts admin commands, because they may remove state that commands
+/// use.
 #[test]
 fn admin_commands_wait_to_be_let() {
     let mut host = host();
@@ -325,7 +325,7 @@ fn the_driver_is_told_of_other_namespaces() {
         Status::INVALID_NAMESPACE
     );
 
-    // Not asked for: not told.
+    // The driver did not request the event, so it is not notified.
     let log = |host: &mut Host| {
         let mut command = Command::new(admin::GET_LOG_PAGE, NSID_ALL);
         command.set_prps(DATA, 0);
@@ -351,7 +351,7 @@ fn the_driver_is_told_of_other_namespaces() {
     let larger = NamespaceInfo { blocks: 4096, ..SMALL };
     device.set_namespaces(vec![larger, LARGE]);
     let mut queue = std::mem::replace(&mut host.admin, host_queue());
-    // An event needs no permission.
+    // Reporting an event needs no permission.
     assert!(device.step_admin(false));
     let told = host.pop(&mut queue).unwrap();
     assert_eq!((told.cid, told.result), (77, 0x04_00_02));

@@ -1,4 +1,4 @@
-//! PRP lists against a model, queues that wrap, and drivers that are wrong or in a hurry.
+//! Compares PRP lists with a model, wraps queues, and tests faulty and hasty drivers.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use qpair_pci::{IrqEvent, PciDevice};
 use crate::blocks::{Host, device, options, small};
 use crate::host::{self, DATA, IOVA, MEMORY_BYTES, transfer};
 
-/// Lays out PRP entries for `len` bytes over random pages of the data area; the addresses page by
-/// page, as a model reads them.
+/// Lays out PRP entries for `len` bytes over random pages of the data area. Returns also the
+/// addresses page by page, as a model reads them.
 fn scatter(
     host: &Host,
     rng: &mut fastrand::Rng,
@@ -39,7 +39,7 @@ fn scatter(
         1 => rng.u64(..),
         2 => parts[1].0,
         _ => {
-            // A list that begins anywhere in its page, and goes on in others.
+            // A list that begins anywhere in its page, and continues in others.
             let start = rng.u64(0..512);
             let (mut list, mut at) = (lists, start);
             let entries = &parts[1..];
@@ -91,7 +91,7 @@ fn prp_lists_against_a_model() {
             got.extend(part);
         }
         assert!(got == bytes, "seed {seed}");
-        // Nothing was written anywhere else.
+        // No other memory was written.
         let all: u64 =
             host.get(DATA, MEMORY_BYTES - (1 << 20)).iter().map(|byte| u64::from(*byte)).sum();
         assert_eq!(all, sum, "seed {seed}");
@@ -115,7 +115,7 @@ fn addresses_that_are_wrong() {
         (64, DATA, list + 4, Status::INVALID_PRP_OFFSET),
         (64, DATA, end, Status::DATA_TRANSFER_ERROR),
         (64, DATA, list, Status::DATA_TRANSFER_ERROR),
-        // A list in the last word of a page leads on, to an address that is 0.
+        // A list in the last word of a page leads to a next page, at address 0.
         (64, DATA, list + 4088, Status::DATA_TRANSFER_ERROR),
         (512, DATA, list, Status::INVALID_FIELD),
     ] {
@@ -123,7 +123,7 @@ fn addresses_that_are_wrong() {
         read.set_prps(prp1, prp2);
         assert_eq!(host.status(&mut queue, read), status, "{blocks} {prp1:#x} {prp2:#x}");
     }
-    // A list that is a chain of itself ends with the transfer.
+    // A list that chains to itself ends with the transfer.
     host.put(list + 4088, &list.to_le_bytes());
     (0..511).for_each(|entry| host.put(list + entry * 8, &DATA.to_le_bytes()));
     let mut read = Command::blocks_of(io::READ, 1, 0, 256);
@@ -164,7 +164,7 @@ fn queues_wrap_and_are_never_overrun() {
 #[test]
 fn nothing_is_written_over_what_the_driver_has_not_acknowledged() {
     let mut host = small(ControllerOptions { queues_max: 2, ..options() });
-    // Many more commands fit the submission queue than completions fit the other.
+    // The submission queue has room for many more commands than the completion queue.
     let (sq, cq) = (host.page(1), host.page(1));
     assert_eq!(host.admin_status(Command::create_cq(1, 4, cq, None)), Status::SUCCESS);
     assert_eq!(host.admin_status(Command::create_sq(1, 32, sq)), Status::SUCCESS);
@@ -186,7 +186,7 @@ fn nothing_is_written_over_what_the_driver_has_not_acknowledged() {
             host.write32(doorbell(1, true, 4), queue.head);
         }
     }
-    // A head that lies beyond what was posted is not believed.
+    // A head beyond the posted entries is not accepted.
     host.write32(doorbell(1, true, 4), 3);
     assert!(!host.device.step(1).progress);
 }
@@ -215,7 +215,8 @@ fn interrupts_come_once_for_what_is_new() {
     assert_eq!(count(&one), 1);
     flush(&host, &mut queue);
     assert_eq!(count(&one), 0, "it has not acknowledged the first one");
-    // It acknowledges the first one only, as if it had not seen the second: it is told again.
+    // The driver acknowledges only the first entry, as if it had not seen the second: it is
+    // signalled again.
     assert!(host.pop(&mut queue).is_some());
     host.device.step(1);
     assert_eq!(count(&one), 1);
@@ -224,7 +225,7 @@ fn interrupts_come_once_for_what_is_new() {
     assert_eq!(count(&one), 0);
     flush(&host, &mut queue);
     assert_eq!(count(&one), 1);
-    // An event that comes anew is told of what waits.
+    // A new event is signalled for waiting completions.
     let other = event();
     assert!(host.device.set_irq(1, Some(IrqEvent::new(other.try_clone().unwrap()).unwrap())));
     host.device.step(1);
@@ -250,13 +251,13 @@ fn memory_that_is_closed_is_not_touched() {
     assert_eq!(std::sync::Arc::strong_count(&memory), 1, "it was forgotten");
     let read = transfer(io::READ, 0, 1, more);
     assert_eq!(host.status(&mut queue, read), Status::DATA_TRANSFER_ERROR);
-    // Memory that may only be read.
+    // Memory that is read-only.
     let (_, file) = Mapping::new_file(4096).unwrap();
     let read_only = Mapping::of_file(file.as_fd(), 0, 4096, false).unwrap();
     host.device.map_dma(more, DmaMemory::of_mapping(read_only)).unwrap();
     assert_eq!(host.status(&mut queue, transfer(io::WRITE, 0, 1, more)), Status::SUCCESS);
     assert_eq!(host.status(&mut queue, read), Status::DATA_TRANSFER_ERROR);
-    // The queues themselves: the controller cannot go on.
+    // The memory of the queues themselves is closed, so the controller cannot continue.
     host.push(&mut queue, &read);
     host.ring(&queue);
     host.device.unmap_all();
@@ -286,7 +287,8 @@ fn removal_and_insertion() {
     host.enable();
 }
 
-/// Two threads step while a third resets, opens and closes memory, pulls and plugs.
+/// Two threads step the controller while a third resets it, opens and closes memory, and unplugs
+/// and plugs it.
 #[test]
 fn resets_at_any_moment() {
     let device = device(ControllerOptions { queues_max: 2, ..options() }, &[(1 << 20, 512)]);

@@ -1,4 +1,4 @@
-//! A controller as a driver sees it, with backends of a few lines behind it.
+//! Tests a controller as a driver sees it, with minimal backends.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -1,4 +1,4 @@
-//! Namespaces of the soft controller pass the suite of every block device.
+//! Namespaces of the soft controller pass the conformance suite of block devices.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn polled() {
     }
 }
 
-/// The suite has no buffers that hold two such blocks.
+/// The suite has no buffers that hold two blocks of this size.
 #[test]
 fn the_largest_blocks() {
     let report = run(|| open(&soft(65536, true), &waiting(WaitMode::Poll)), Options::default());

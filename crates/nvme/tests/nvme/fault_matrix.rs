@@ -1,5 +1,5 @@
-//! Every fault of a soft drive, against every verb, polled and asleep: each request completes
-//! exactly once, with an error that fits, and its buffer comes back.
+//! Every fault of a soft drive, with every operation, polled and asleep: each request completes
+//! exactly once, with a suitable error, and its buffer is returned.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn open(device: &NvmeDevice, arena: &Arc<Arena>) -> qpair_block::Result<Box<dyn 
     device.open_channel(&ChannelOptions { depth: DEPTH, arenas, wake: None })
 }
 
-/// Runs `check` for every verb and both ways to wait.
+/// Runs `check` for every operation and both ways of waiting.
 fn matrix(faults: &str, check: impl Fn(Op, &mut Rig)) {
     for wait in MODES {
         for op in OPS {
@@ -188,7 +188,7 @@ fn corrupt_reads_look_well() {
 fn one_command_without_an_answer_is_one_request_that_timed_out() {
     matrix("timeout_after=9", |op, rig| {
         let failed = errors(&rig.run_all(op));
-        // An abort ends the one; nothing else need suffer.
+        // An abort ends this one command. No other command need fail.
         assert_eq!(failed, [IoError::TIMED_OUT], "{} {op:?}", rig.name);
         assert!(failed[0].can_be_retried());
         rig.works();
@@ -236,7 +236,7 @@ fn a_drive_that_is_gone_answers_everything_and_nothing_well() {
                 assert_eq!(error.kind, ErrorKind::Gone, "{} {op:?}", rig.name);
                 assert!(!error.can_be_retried());
             }
-            // And so does everything later.
+            // All later requests end that way, too.
             assert_eq!(errors(&rig.run_all(op)).len(), 64);
             let opened = open(&rig.device, &rig.arena).map(|_| ()).unwrap_err();
             assert_eq!(opened.kind(), ErrorKind::Gone, "{} {op:?}: {opened}", rig.name);
@@ -286,7 +286,7 @@ fn a_channel_closes_whatever_is_under_way() {
             let start = Instant::now();
             drop(rig.channel);
             assert!(start.elapsed() < TIMEOUT, "{}", rig.name);
-            // Every buffer is back.
+            // Every buffer was returned.
             let leases: Vec<_> = std::iter::from_fn(|| rig.arena.lease()).collect();
             assert_eq!(leases.len(), 2 * DEPTH as usize, "{}", rig.name);
         }

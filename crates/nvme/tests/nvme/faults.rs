@@ -68,7 +68,7 @@ fn commands_that_hang() {
     }
 }
 
-/// An abort does not find a command that was executed and never completed: the queue is created
+/// A command was executed and never completed, so an abort does not find it: the queue is created
 /// again.
 #[test]
 fn completions_that_are_lost() {
@@ -122,7 +122,8 @@ fn a_drive_that_is_pulled_out() {
     }
 }
 
-/// A drive is pulled out while nothing is in flight, and is dropped with requests in flight.
+/// A drive is pulled out while nothing is in flight, and its channels are dropped with requests in
+/// flight.
 #[test]
 fn channels_that_outlive_their_drive() {
     let drive = drive(Plan::default(), WaitMode::Poll);
@@ -188,7 +189,7 @@ fn resets_with_several_workers() {
         for _ in 0..30 {
             std::thread::sleep(Duration::from_millis(20));
             drive.controller.reset().unwrap();
-            // Channels come and go as well.
+            // Channels are also opened and closed.
             let part = BLOCKS / 4;
             let mut worker = Worker::new(&drive, 4, 3 * (part as u64) * 512, 1, seed + 9);
             worker.send();

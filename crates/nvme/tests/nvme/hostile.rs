@@ -1,4 +1,4 @@
-//! Controllers that lie: impossible values are refused with a reason, and merely odd ones are
+//! Lying controllers: impossible values are refused with a reason, and merely odd ones are
 //! accepted.
 
 use std::ops::ControlFlow;
@@ -81,7 +81,8 @@ fn functions_that_cannot_be_driven() {
         open(Script { csts: [u32::MAX; 2], ..sound_script() }).unwrap_err().kind(),
         ErrorKind::Gone
     );
-    // Not stopping when told to, until its function is reset; that this works is what it says.
+    // The controller does not stop when it should until its function is reset, and reports that the
+    // reset works.
     open(Script { csts: [1, 1], ..sound_script() }).unwrap();
 }
 
@@ -119,7 +120,7 @@ fn absurd_limits() {
         let identify = IdentifyController { mdts, namespaces: 1, ..Default::default() };
         assert_eq!(with(identify, sound_namespace()).info().command_bytes_max, 2 << 20);
     }
-    // Blocks that do not fit a command.
+    // Blocks that do not fit one command.
     let formats = vec![LbaFormat { metadata_bytes: 0, data_shift: 16 }];
     let identify = IdentifyController { mdts: 1, namespaces: 1, ..Default::default() };
     let controller = with(identify, IdentifyNamespace { formats, ..sound_namespace() });
@@ -143,7 +144,7 @@ fn as_many_queues_as_it_grants() {
     assert!(error.to_string().contains("grants 1"), "{error}");
     drop(first);
     device.open_channel(&options).unwrap();
-    // No more than have their doorbells in the BAR, the admin queue's among them.
+    // No more queues than have their doorbells in the BAR, including the admin queue.
     for (bar_bytes, queues) in [(0x1010, 1), (0x1017, 1), (0x1018, 2), (0x4000, 4)] {
         let controller = open(Script { bar_bytes, ..sound_script() }).unwrap();
         assert_eq!(controller.info().queues, queues);
@@ -170,7 +171,7 @@ fn commands_that_are_refused() {
     // A controller of version 1.0 has no list of namespaces.
     let old = open(refusing(admin::IDENTIFY, cns::ACTIVE_NAMESPACES)).unwrap();
     assert_eq!(old.namespaces().len(), 1);
-    // A namespace that does not say what it is.
+    // A namespace without Identify data.
     let mute = open(refusing(admin::IDENTIFY, cns::NAMESPACE)).unwrap();
     assert!(mute.namespaces().is_empty());
     for opcode in [admin::CREATE_CQ, admin::CREATE_SQ] {
@@ -178,7 +179,7 @@ fn commands_that_are_refused() {
         let error = device.open_channel(&ChannelOptions::default()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     }
-    // Queues that cannot be deleted end with a reset, not with a hang.
+    // A queue that cannot be deleted leads to a reset, and not to a hang.
     for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
         let controller = open(refusing(opcode, 0)).unwrap();
         let device = controller.open_namespace(1).unwrap();
@@ -195,7 +196,7 @@ fn lists_of_namespaces_that_are_none() {
             if command.opcode() == admin::IDENTIFY
                 && command.cdw(10) as u8 == cns::ACTIVE_NAMESPACES
             {
-                // The same whatever is asked for.
+                // The same answer to every request.
                 answer.data = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
             }
             answer
@@ -264,7 +265,7 @@ fn a_controller_that_falls_silent() {
     }
     assert_eq!(completions.len(), 4);
     assert!(completions.iter().all(|it| it.result.is_err() && it.buffer.is_some()));
-    // It never comes back: new requests learn so as well.
+    // The controller never comes back: new requests also get that error.
     let buffer = completions.pop().unwrap().buffer.unwrap();
     channel.submit(Request::read(0, 4096, buffer, 10)).unwrap();
     completions.clear();
@@ -307,7 +308,7 @@ fn the_timeout_policy_ends_the_wait() {
         assert!(error.to_string().contains(says), "{error}");
         assert!(asked.lock().unwrap().last().unwrap().ends_with(says));
     }
-    // Commands under way.
+    // With commands under way.
     let script = Script::new(|queue, command| {
         let is_silent = queue > 0;
         Answer { is_silent, ..sound(queue, command) }

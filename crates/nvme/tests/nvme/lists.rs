@@ -25,7 +25,7 @@ fn pages(numbers: &[u64]) -> Vec<Segment> {
 fn lists_that_lie_page_by_page_are_not_copied() {
     let (_, file) = Mapping::new_file(1 << 20).unwrap();
     let region = Mapping::of_lasting_file(file.as_fd(), 0, 1 << 20).unwrap();
-    // One command, and several of at most 8 KiB.
+    // First as one command, then as several of at most 8 KiB.
     for mdts in [5, 1] {
         let soft = SoftNvmeOptions { mdts, ..options(8 << 20, 512) };
         let drive = Drive::new(soft, 10_000, WaitMode::Poll);
@@ -39,7 +39,7 @@ fn lists_that_lie_page_by_page_are_not_copied() {
             pages(&[9, 4, 5, 1]),
             pages(&many),
             vec![segment(3 * PAGE + 3584, 512), segment(8 * PAGE, 8192), segment(PAGE, 1536)],
-            // One goes on where the one before ended.
+            // The second segment begins where the first one ended.
             vec![segment(PAGE + 512, 512), segment(PAGE + 1024, 4096)],
         ] {
             assert_eq!(copied(true, &segments), 0, "mdts={mdts} {segments:?}");

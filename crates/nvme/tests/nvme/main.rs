@@ -1,4 +1,4 @@
-//! The driver over the soft controller, against a model of the drive's data.
+//! Tests the driver with the soft controller, against a model of the drive's data.
 
 #![allow(clippy::print_stdout, reason = "reports are for those who run tests with --nocapture")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]

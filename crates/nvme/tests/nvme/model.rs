@@ -1,9 +1,9 @@
-//! Random requests against a model, over a drive without faults.
+//! Random requests against a model, on a drive without faults.
 
 use crate::rig::{Drive, Worker, options};
 use qpair_nvme::WaitMode;
 
-/// Requests of each test: millions where they are cheap.
+/// The number of requests of each test: millions if they are cheap.
 const REQUESTS: u32 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
 
 #[test]
@@ -18,7 +18,7 @@ fn random_requests() {
     }
 }
 
-/// Commands of 8 KiB at most: most requests are several.
+/// Commands of at most 8 KiB: most requests need several.
 #[test]
 fn requests_of_many_commands() {
     let soft = qpair_softdev::SoftNvmeOptions { mdts: 1, ..options(8 << 20, 512) };

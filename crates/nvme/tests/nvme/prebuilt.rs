@@ -1,4 +1,4 @@
-//! Prebuilt commands: the data that they move, and the number of doorbells that they take.
+//! Prebuilt commands: the data that they move, and the number of doorbells that they need.
 
 use std::sync::Arc;
 

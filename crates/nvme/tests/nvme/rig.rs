@@ -1,4 +1,4 @@
-//! A soft drive with its driver, and a model of what its blocks may hold.
+//! A soft drive with its driver, and a model of the possible content of its blocks.
 //!
 //! Invariants of the model: a block that was written without error holds the written value. A block
 //! whose write failed or was aborted holds that value, or one that it may have held before. Two
@@ -19,7 +19,7 @@ use qpair_softdev::{NamespaceOptions, SoftNvme, SoftNvmeOptions};
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A drive of `size_bytes` with one namespace.
+/// Returns options for a drive of `size_bytes` with one namespace.
 pub(crate) fn options(size_bytes: u64, block: u32) -> SoftNvmeOptions {
     let namespace =
         NamespaceOptions { size_bytes, logical_block_bytes: block, ..NamespaceOptions::default() };
@@ -50,14 +50,14 @@ struct Sent {
     stamp: u64,
 }
 
-/// One worker's part of a drive, with a channel of its own.
+/// One worker's part of a drive, with its own channel.
 pub(crate) struct Worker {
     pub(crate) channel: Box<dyn IoChannel>,
     pub(crate) rng: fastrand::Rng,
     pub(crate) errors: Vec<(Op, IoError)>,
     pub(crate) completed: u64,
     arena: Arc<Arena>,
-    /// An arena that the controller does not know.
+    /// An arena that is not open to the controller.
     foreign: Arc<Arena>,
     depth: u32,
     block: usize,
@@ -149,7 +149,7 @@ impl Worker {
             _ => {
                 let from = if foreign { &self.foreign } else { &self.arena };
                 let mut buffer = from.lease().unwrap();
-                // Any alignment of a dword that leaves room; copies of the model take eight.
+                // Any dword alignment that leaves room; copies of the model need eight bytes.
                 let room = (BUFFER_BYTES - len as usize) / 8;
                 let at = 8 * self.rng.usize(0..=room.min(600));
                 match op {
@@ -172,7 +172,7 @@ impl Worker {
                 *busy += if writes { -1 } else { 1 };
             }
         }
-        // Where the data is travels in the stamp of a read, which has none.
+        // A read has no stamp, so its stamp field carries the position of the data.
         let stamp = if op == Op::Read { at } else { stamp };
         self.sent.insert(tag, Sent { op, first, count, stamp });
     }
@@ -255,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// Ends the worker, and checks that all memory is back.
+    /// Ends the worker, and checks that all memory was returned.
     pub(crate) fn finish(self) -> Vec<(Op, IoError)> {
         let Self { channel, arena, foreign, depth, errors, .. } = self;
         drop(channel);

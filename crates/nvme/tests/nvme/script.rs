@@ -1,5 +1,5 @@
-//! A controller that gives scripted answers. In all other respects it works as a real one: it
-//! becomes ready, takes commands, posts completions.
+//! A controller with scripted answers. In all other respects it works like a real one: it becomes
+//! ready, takes commands, and posts completions.
 
 use std::sync::{Arc, Mutex};
 
@@ -126,8 +126,8 @@ impl Inner {
         if number == 0 {
             self.make_queue(&command);
         }
-        // A sane transport confines the controller to memory that is open. Inside that memory, it
-        // may write anything where a command says so.
+        // A correct transport confines the controller to open memory. Inside that memory, it may
+        // write to any place that a command names.
         answer.data.truncate(4096);
         if let Some((memory, offset)) = self.find(command.prp1()) {
             memory.bytes().copy_from(offset, &answer.data);

@@ -1,33 +1,33 @@
 //! The PCI configuration space of a function with power management, MSI-X and PCI Express
 //! capabilities.
 //!
-//! A mask beside the bytes says which bits can be written; all others keep their value.
+//! A mask for the bytes says which bits can be written. All others keep their value.
 
-/// The size of a configuration space, bytes: with the extended space, which is empty.
+/// The size of a configuration space in bytes, including the extended space, which is empty.
 pub const CONFIG_BYTES: usize = 4096;
-/// The size of BAR 4, bytes: the MSI-X table, and the pending bits behind it.
+/// The size of BAR 4 in bytes. The BAR holds the MSI-X table, followed by the pending bits.
 pub const BAR4_BYTES: u64 = 0x4000;
 /// The offset of the pending bits in BAR 4.
 const PENDING_BYTES_AT: u32 = 0x2000;
 
-/// The numbers by which drivers know a kind of function.
+/// The numbers by which drivers recognize a kind of function.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     pub vendor: u16,
     pub device: u16,
     pub revision: u8,
-    /// Class code, the programming interface first.
+    /// The class code, with the programming interface first.
     pub class: [u8; 3],
-    /// Bytes of BAR 0, a power of two.
+    /// The size of BAR 0 in bytes, a power of two.
     pub bar0_bytes: u64,
 }
 
 const POWER_AT: usize = 0x40;
 const MSIX_AT: usize = 0x50;
 const EXPRESS_AT: usize = 0x60;
-/// Behind the PCI Express capability.
+/// The offset of appended capabilities, after the PCI Express capability.
 const APPENDED_AT: usize = 0xA0;
-/// Device control, in the PCI Express capability: its bit 15 resets the function.
+/// Device control, in the PCI Express capability. Its bit 15 resets the function.
 const DEVICE_CONTROL_AT: usize = EXPRESS_AT + 8;
 const STATUS_AT: usize = 0x06;
 
@@ -39,22 +39,23 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the space as it is after a reset, for `vectors` MSI-X vectors.
+    /// Returns the space in its state after a reset, for `vectors` MSI-X vectors.
     #[must_use]
     pub fn new(identity: &Identity, vectors: u16) -> Self {
         let mut config =
             Self { bytes: Box::new([0; CONFIG_BYTES]), writable: Box::new([0; CONFIG_BYTES]) };
         config.put(0x00, &identity.vendor.to_le_bytes(), &[]);
         config.put(0x02, &identity.device.to_le_bytes(), &[]);
-        // Command: memory, bus master, parity and system errors, no INTx.
+        // Writable bits of the command register: memory, bus master, parity and system errors, no
+        // INTx.
         config.put(0x04, &[0, 0], &0x0546u16.to_le_bytes());
-        // Status: there is a list of capabilities.
+        // The status register says that there is a list of capabilities.
         config.put(STATUS_AT, &0x0010u16.to_le_bytes(), &[]);
         config.put(0x08, &[identity.revision], &[]);
         config.put(0x09, &identity.class, &[]);
         config.put(0x0C, &[0], &[0xFF]);
-        // BAR 0: memory, 64 bits; BAR 4: memory, 32 bits. Bits below the size read as zero, so that
-        // a driver finds the size.
+        // BAR 0: memory, 64 bits; BAR 4: memory, 32 bits. Bits below the size read as zero, which
+        // tells a driver the size.
         config.put(0x10, &[4, 0, 0, 0], &size_mask(identity.bar0_bytes));
         config.put(0x14, &[0; 4], &[0xFF; 4]);
         config.put(0x20, &[0; 4], &size_mask(BAR4_BYTES));
@@ -68,7 +69,7 @@ impl Config {
         config
     }
 
-    /// Puts capabilities behind the others, and links them.
+    /// Appends capabilities to the others, and links them.
     pub fn append(&mut self, capabilities: &[Vec<u8>]) {
         let (mut at, mut link) = (APPENDED_AT, EXPRESS_AT + 1);
         for bytes in capabilities {
@@ -82,7 +83,7 @@ impl Config {
     fn put_power(&mut self) {
         self.put(POWER_AT, &[0x01, MSIX_AT as u8], &[]);
         self.put(POWER_AT + 2, &0x0003u16.to_le_bytes(), &[]);
-        // No soft reset from D3 to D0; the state can be written.
+        // There is no soft reset from D3 to D0, and the power state can be written.
         self.put(POWER_AT + 4, &0x0008u16.to_le_bytes(), &0x0003u16.to_le_bytes());
     }
 
@@ -112,7 +113,7 @@ impl Config {
         self.writable[at..at + writable.len()].copy_from_slice(writable);
     }
 
-    /// Reads a range. False: it is not inside.
+    /// Reads a range. Returns false if it is not inside the space.
     pub fn read(&self, offset: u32, into: &mut [u8]) -> bool {
         let start = offset as usize;
         let Some(bytes) = start.checked_add(into.len()).and_then(|end| self.bytes.get(start..end))
@@ -123,8 +124,8 @@ impl Config {
         true
     }
 
-    /// Writes a range and returns whether the function is to be reset; `None` if the range is not
-    /// inside.
+    /// Writes a range and returns whether the function must be reset; `None` if the range is not
+    /// inside the space.
     pub fn write(&mut self, offset: u32, from: &[u8]) -> Option<bool> {
         let start = offset as usize;
         let end = start.checked_add(from.len()).filter(|end| *end <= CONFIG_BYTES)?;

@@ -1,8 +1,8 @@
 //! The memory that a driver has opened to a device.
 //!
-//! A table is never changed: opening and closing make another one. A thread that works on a command
-//! holds one table from its first look at an address to its last byte, so what it found stays
-//! mapped for as long.
+//! A table never changes: opening and closing memory create another one. A thread that works on a
+//! command holds one table from its first look-up of an address to its last byte, so the memory
+//! that it found stays mapped meanwhile.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use qpair_memory::{DmaMemory, SharedBytes};
 const PAGE_BYTES: u64 = 4096;
 const REGIONS_MAX: usize = 4096;
 
-/// The memory that is open: disjoint ranges, sorted.
+/// The open memory: disjoint ranges, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct DmaTable {
     regions: Vec<Region>,
@@ -47,16 +47,16 @@ impl Extent {
     }
 }
 
-/// The region that was found last: most commands find theirs there.
+/// The region that was found last, which is the right one for most commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LastHit(u32);
 
 impl DmaTable {
-    /// Returns this table with one range more.
+    /// Returns this table with one more range.
     ///
     /// # Errors
-    /// `Invalid` for a range that is not of pages, `Exists` if it overlaps what is open, `Limit` if
-    /// too many are open.
+    /// `Invalid` for a range that does not consist of pages, `Exists` if it overlaps open memory,
+    /// `Limit` if there are too many ranges.
     pub fn with(&self, iova: u64, memory: DmaMemory) -> Result<Self> {
         let len = memory.bytes().len() as u64;
         let range = format!("{len} bytes of memory at {iova:#x} cannot be opened to a device");
@@ -82,10 +82,10 @@ impl DmaTable {
         Ok(Self { regions })
     }
 
-    /// Returns this table without the ranges that lie in one.
+    /// Returns this table without the ranges that lie inside a given one.
     ///
     /// # Errors
-    /// `Invalid` if one is only partly inside, `NotFound` if none is inside.
+    /// `Invalid` if a range is only partly inside, `NotFound` if none is inside.
     pub fn without(&self, iova: u64, len: u64) -> Result<Self> {
         let range = || format!("closing {len} bytes of memory at {iova:#x} for a device");
         let last = iova.saturating_add(len.saturating_sub(1));
@@ -106,7 +106,7 @@ impl DmaTable {
         Ok(Self { regions })
     }
 
-    /// Finds `len` bytes at `iova`, all in one range.
+    /// Finds `len` bytes at `iova` that lie in one range.
     #[inline(always)]
     pub fn find(&self, iova: u64, len: u32, last: &mut LastHit) -> Option<Extent> {
         if let Some(region) = self.regions.get(last.0 as usize) {
@@ -130,7 +130,7 @@ impl DmaTable {
         Some(Extent { region: at as u32, len, offset })
     }
 
-    /// Returns the bytes around an extent, and where in them it begins.
+    /// Returns the bytes around an extent, and the extent's offset in them.
     #[inline(always)]
     pub fn bytes(&self, extent: Extent) -> Option<(SharedBytes<'_>, usize)> {
         let region = self.regions.get(extent.region as usize)?;
@@ -142,15 +142,15 @@ impl DmaTable {
         self.bytes(extent).is_some_and(|(bytes, _)| bytes.is_writable())
     }
 
-    /// Returns the memory that an extent lies in, and where in it the extent begins.
+    /// Returns the memory that contains an extent, and the extent's offset in it.
     #[must_use]
     pub fn memory(&self, extent: Extent) -> Option<(DmaMemory, usize)> {
         let region = self.regions.get(extent.region as usize)?;
         Some((region.memory.clone(), extent.offset as usize))
     }
 
-    /// Returns the mappings that are open, in the order by which segments name them
-    /// ([`Extent::segment`]); `None` if some of the memory is of this process.
+    /// Returns the open mappings, in the order by which segments name them ([`Extent::segment`]);
+    /// `None` if some of the memory belongs to this process.
     #[must_use]
     pub fn mappings(&self) -> Option<Vec<Arc<Mapping>>> {
         self.regions.iter().map(|region| region.memory.mapping().cloned()).collect()
@@ -180,7 +180,7 @@ impl DmaTable {
         behind
     }
 
-    /// Appends an extent to a list, or lengthens the last one by it.
+    /// Appends an extent to a list, or extends the last one by it.
     #[inline]
     pub fn append(list: &mut Vec<Extent>, next: Extent) {
         if let Some(last) = list.last_mut()
@@ -201,7 +201,7 @@ pub struct DmaSpan<'a> {
     extents: &'a [Extent],
 }
 
-/// A piece: bytes, where it begins in them, and how long it is.
+/// A piece: bytes, and the offset and length of the piece in them.
 pub type Piece<'a> = (SharedBytes<'a>, usize, usize);
 
 impl<'a> DmaSpan<'a> {
@@ -223,7 +223,7 @@ impl<'a> DmaSpan<'a> {
         self.extents.iter().map(|extent| extent.len_bytes()).sum()
     }
 
-    /// Copies all of it out; `into` has its length.
+    /// Copies all of the memory to `into`, which must have its length.
     pub fn copy_to(self, into: &mut [u8]) {
         let mut rest = into;
         for (bytes, offset, len) in self.pieces() {
@@ -233,7 +233,7 @@ impl<'a> DmaSpan<'a> {
         }
     }
 
-    /// Copies `from` into it, as far as either goes.
+    /// Copies `from` to the memory, up to the end of the shorter one.
     pub fn copy_from(self, from: &[u8]) {
         let mut rest = from;
         for (bytes, offset, len) in self.pieces() {

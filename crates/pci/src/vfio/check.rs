@@ -111,7 +111,7 @@ pub(crate) fn files_of(root: &Root, function: &Function) -> Vec<String> {
     group.into_iter().chain(iommufd::file_of(root, function.address)).collect()
 }
 
-/// Names the processes that have a function or another one of its group open, as far as this
+/// Names the processes that have a function, or another one of its group, open, as far as this
 /// process may see them: "process 12 (name)".
 pub(crate) fn who_has(root: &Root, function: &Function) -> Option<String> {
     let files = files_of(root, function);

@@ -25,7 +25,7 @@ const IRQ_NORESIZE: u32 = 1 << 3;
 const IRQ_SET_EVENTFD: u32 = 1 << 2;
 const IRQ_SET_TRIGGER: u32 = 1 << 5;
 const IRQ_SET_BYTES: u32 = 20;
-/// The number of vectors to take at once if none can be added later.
+/// The number of vectors to enable at once if none can be added later.
 const VECTORS_AT_ONCE: u32 = 128;
 
 #[derive(Debug)]
@@ -75,8 +75,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Excludes the pages with the MSI-X table from mapping, even where the kernel would allow it:
-    /// the kernel writes the table itself.
+    /// Excludes the pages with the MSI-X table from mapping, even if the kernel would allow it: the
+    /// kernel writes the table itself.
     fn keep_off_msix(&mut self, config: &[u8; 256]) {
         let page = rustix::param::page_size() as u64;
         if let Some(table) = MsixTable::find(config) {
@@ -192,8 +192,8 @@ impl Device {
         if left == 0 { Ok(()) } else { Err(self.too_few_vectors(vector, left)) }
     }
 
-    /// Makes vectors up to `vector` usable. If none can be added later, takes all that will ever be
-    /// used now.
+    /// Makes vectors up to `vector` usable. If none can be added later, enables all that will ever
+    /// be used now.
     fn enable(&self, vector: u32, enabled: &mut u32) -> Result<()> {
         if self.can_add_vectors {
             *enabled = vector + 1;
@@ -218,8 +218,8 @@ impl Device {
         Err(self.too_few_vectors(vector, wanted))
     }
 
-    /// Makes vectors from `start` on signal events; -1 stands for none. Returns 0, or the number of
-    /// vectors that the machine has if those are too few.
+    /// Makes vectors from `start` on signal events; -1 stands for no event. Returns 0, or the
+    /// number of vectors that the machine has if those are too few.
     fn set_events(&self, start: u32, events: &[i32]) -> Result<u32> {
         let mut set = irq_set(start, events);
         sized(self.fd.as_fd(), DEVICE_SET_IRQS, &mut set)
@@ -243,7 +243,7 @@ impl Device {
     }
 }
 
-/// `struct vfio_irq_set` for MSI-X with events behind it.
+/// Returns a `struct vfio_irq_set` for MSI-X, followed by events.
 fn irq_set(start: u32, events: &[i32]) -> Argument {
     let count = events.len() as u32;
     let mut set = Argument::new(IRQ_SET_BYTES + 4 * count)
@@ -263,7 +263,7 @@ fn region(fd: BorrowedFd<'_>, index: u32) -> std::io::Result<Region> {
         sized(fd, DEVICE_GET_REGION_INFO, &mut info).map(|_| info)
     };
     let info = asked(INFO_BYTES)?;
-    // The first answer says how long the one with capabilities is.
+    // The first answer contains the length of the full answer, with capabilities.
     let info = asked(info.u32(0).clamp(INFO_BYTES, 1 << 16))?;
     Ok(Region::parse(info.bytes()))
 }

@@ -14,7 +14,7 @@ use super::ioctl::{
 use super::iova::IovaSpace;
 use super::region::capability;
 
-/// Bytes of `struct vfio_iommu_type1_info`.
+/// The size of `struct vfio_iommu_type1_info` in bytes.
 const INFO_BYTES: u32 = 24;
 const INFO_CAPS: u32 = 1 << 1;
 const CAP_IOVA_RANGE: u16 = 1;
@@ -97,8 +97,8 @@ fn memlock() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// Makes the error for memory that was not opened. `open` is what is open already, `limit` the
-/// maximum of locked memory.
+/// Makes the error for memory that could not be opened. `open` is the memory that is open already,
+/// `limit` the maximum of locked memory.
 fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Error {
     let need = open.saturating_add(len);
     let errno = cause.raw_os_error().map(Errno::from_raw_os_error);
@@ -132,12 +132,12 @@ fn refused(cause: std::io::Error, len: u64, open: u64, limit: Option<u64>) -> Er
     }
 }
 
-/// Returns the addresses that a container can translate; `None` if the kernel does not say (before
-/// Linux 5.4).
+/// Returns the addresses that a container can translate; `None` if the kernel does not report them
+/// (before Linux 5.4).
 fn type1_ranges(fd: &OwnedFd) -> std::io::Result<Option<Vec<(u64, u64)>>> {
     let mut info = Argument::new(INFO_BYTES);
     sized(fd.as_fd(), IOMMU_GET_INFO, &mut info)?;
-    // The first answer says how long the whole one is.
+    // The first answer contains the length of the full answer.
     let mut info = Argument::new(info.u32(0).clamp(INFO_BYTES, 1 << 20));
     sized(fd.as_fd(), IOMMU_GET_INFO, &mut info)?;
     Ok(parse_ranges(info.bytes()))

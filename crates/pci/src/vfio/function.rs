@@ -21,7 +21,7 @@ pub(super) struct VfioFunction {
     transport: &'static str,
     device: Device,
     dma: Arc<Dma>,
-    /// By the arena's number.
+    /// The open arenas, by number.
     opened: Mutex<HashMap<u32, Opened>>,
     /// Memory of other processes by its address, with its address for the device.
     regions: Mutex<HashMap<usize, (u64, Arc<Mapping>)>>,
@@ -68,9 +68,9 @@ impl fmt::Debug for VfioFunction {
 }
 
 impl Drop for VfioFunction {
-    /// Stops the device before its memory is closed: a driver may have left it running.
+    /// Stops the device before its memory is closed, because a driver may have left it running.
     fn drop(&mut self) {
-        // A function that is gone cannot be stopped, and does nothing any more.
+        // A function that is gone cannot be stopped, and accesses no memory any more.
         let _ = self.device.stop_mastering();
         let opened = self.opened.get_mut();
         for (_, Opened { iova, arena }) in opened.drain() {
@@ -149,7 +149,7 @@ impl PciFunction for VfioFunction {
         }
         let iova = self.dma.open(Memory::Region(region))?;
         regions.insert(start, (iova, region.clone()));
-        // The mapping begins on a page, which may be before the range.
+        // The mapping begins at a page boundary, which may be before the range.
         Ok(Some(iova + (region.start() - start) as u64))
     }
 

@@ -1,8 +1,8 @@
 //! The older interface: containers and groups.
 //!
-//! - The kernel lets a group be open once. Functions of one group in this program share it, by a
-//!   list of the open groups.
-//! - A function of a group is open once, although the kernel would allow more.
+//! - The kernel lets a group be opened only once. Functions of one group in this program share it
+//!   through a list of the open groups.
+//! - A function of a group can be opened only once, although the kernel would allow more.
 
 use qpair_memory::locks::Mutex;
 use std::fs::File;
@@ -48,8 +48,8 @@ impl Drop for Claim {
 
 static OPEN: Mutex<Vec<Weak<Group>>> = Mutex::new(Vec::new());
 
-/// Opens a function by its group. Returns its descriptor, its addresses and the claim that keeps
-/// others out.
+/// Opens a function by its group. Returns its descriptor, its addresses and the claim that excludes
+/// other users.
 pub(super) fn open(root: &Root, function: &Function) -> Result<(OwnedFd, Arc<Dma>, Claim)> {
     let address = function.address;
     // Held until the group is in the list, so that two threads do not open it twice.

@@ -1,6 +1,6 @@
 //! The system calls of VFIO and iommufd (linux/vfio.h, linux/iommufd.h).
 //!
-//! - Arguments are bytes, written and read with bounds checks. All but the oldest calls take a
+//! - Arguments are bytes, written and read with bounds checks. All calls except the oldest take a
 //!   structure that begins with its own size, which the kernel does not exceed: [`Argument`].
 //! - The two calls that take an address in this program's memory are separate functions.
 
@@ -13,7 +13,7 @@ use qpair_memory::{Arena, Mapping};
 /// The ioctl type of both interfaces.
 const TYPE: c_ulong = b';' as c_ulong;
 
-/// A call whose argument is an [`Argument`] without addresses in it.
+/// A call whose argument is an [`Argument`] without addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Sized(c_ulong);
 
@@ -42,9 +42,9 @@ pub(super) const DEVICE_SET_IRQS: Sized = Sized(vfio(10));
 pub(super) const DEVICE_RESET: Plain = Plain(vfio(11));
 pub(super) const IOMMU_GET_INFO: Sized = Sized(vfio(12));
 const IOMMU_MAP_DMA: c_ulong = vfio(13);
-/// With flags of 0: no bitmap behind it.
+/// Used with flags of 0: no bitmap follows.
 pub(super) const IOMMU_UNMAP_DMA: Sized = Sized(vfio(14));
-/// With flags of 0: no token behind it.
+/// Used with flags of 0: no token follows.
 pub(super) const DEVICE_BIND_IOMMUFD: Sized = Sized(vfio(18));
 pub(super) const DEVICE_ATTACH_IOMMUFD_PT: Sized = Sized(vfio(19));
 pub(super) const IOAS_ALLOC: Sized = Sized(iommufd(0x81));
@@ -108,18 +108,17 @@ fn answer(status: c_int) -> io::Result<u32> {
 }
 
 pub(super) fn plain(fd: BorrowedFd<'_>, call: Plain, value: usize) -> io::Result<u32> {
-    // SAFETY: the calls that are `Plain` take a number or nothing, and touch no memory of this
-    // program.
+    // SAFETY: `Plain` calls take a number or nothing, and access no memory of this program.
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, value) })
 }
 
 pub(super) fn sized(fd: BorrowedFd<'_>, call: Sized, argument: &mut Argument) -> io::Result<u32> {
-    // The kernel may have changed the size at an earlier call.
+    // An earlier call may have let the kernel change the size.
     let len = argument.0.len() as u32;
     argument.0[..4].copy_from_slice(&len.to_ne_bytes());
-    // SAFETY: the calls that are `Sized` read and write at most as many bytes as the first word
-    // says, which is the length of the vector, and no other memory: with the flags in use here
-    // their structures hold no addresses.
+    // SAFETY: `Sized` calls read and write at most as many bytes as the first word says, which is
+    // the length of the vector. They access no other memory, because their structures hold no
+    // addresses with the flags in use here.
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call.0 as _, argument.0.as_mut_ptr()) })
 }
 
@@ -133,10 +132,10 @@ pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) ->
 
 pub(super) fn device_of(group: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     let name = CString::new(name)?;
-    // SAFETY: the call reads a text that ends with 0, which `name` is.
+    // SAFETY: the call reads a zero-terminated text, which `name` is.
     let fd = unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) };
     answer(fd)?;
-    // SAFETY: the call has made this descriptor, and no other code knows it.
+    // SAFETY: the call has created this descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -146,7 +145,7 @@ pub(super) enum Opening<'a> {
     Ioas(&'a OwnedFd, u32),
 }
 
-/// Memory that is opened to devices: the whole mapping.
+/// Memory that is opened to devices as a whole mapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Memory<'a> {
     Arena(&'a Arena),
@@ -173,10 +172,10 @@ pub(super) fn map(opening: &Opening<'_>, memory: Memory<'_>, iova: u64) -> io::R
         Opening::Container(fd) => (fd, IOMMU_MAP_DMA, type1_map(address, iova, len)),
         Opening::Ioas(fd, ioas) => (fd, IOAS_MAP, ioas_map(*ioas, address, iova, len)),
     };
-    // SAFETY: the structures have the sizes that they say. The address range is a whole mapping;
-    // the kernel pins its pages until it is closed to devices, so that a device never reaches
-    // anything else, even if the mapping goes first. Where in it a device writes follows from its
-    // driver's commands (qpair-memory, point 6).
+    // SAFETY: the structures have the sizes that they state. The address range is a whole mapping.
+    // The kernel pins its pages until they are closed to devices, so a device never accesses
+    // anything else, even if the mapping is removed first. The position of a device's writes
+    // follows from its driver's commands (qpair-memory, point 6).
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, argument.0.as_ptr()) }).map(drop)
 }
 
@@ -195,8 +194,8 @@ fn ioas_map(ioas: u32, address: u64, iova: u64, len: u64) -> Argument {
         .with_u64(32, iova)
 }
 
-/// Returns the addresses that an iommufd address space can give to devices: first and last of each
-/// range.
+/// Returns the addresses that an iommufd address space can give to devices: the first and last
+/// address of each range.
 pub(super) fn ioas_ranges(fd: &OwnedFd, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
     let mut found: Vec<[u64; 2]> = vec![[0; 2]; 64];
     let argument = Argument::new(32)
@@ -204,8 +203,8 @@ pub(super) fn ioas_ranges(fd: &OwnedFd, ioas: u32) -> io::Result<Vec<(u64, u64)>
         .with_u32(8, found.len() as u32)
         .with_u64(16, found.as_mut_ptr() as u64);
     let mut argument = argument;
-    // SAFETY: the structure has the size that it says, and the vector that it points to has room
-    // for as many ranges of two 8-byte words as it says.
+    // SAFETY: the structure has the size that it states, and the vector that it points to has room
+    // for the stated number of ranges of two 8-byte words.
     let status = unsafe {
         let at = argument.0.as_mut_ptr();
         libc::ioctl(fd.as_fd().as_raw_fd(), IOAS_IOVA_RANGES as _, at)
@@ -223,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// The offsets in this folder's code are those of the kernel's headers.
+    /// The offsets used in this folder match the kernel's headers.
     #[test]
     fn layouts_are_the_kernels() {
         assert_eq!(size_of::<c::vfio_group_status>(), 8);
@@ -273,8 +272,8 @@ mod tests {
         assert_eq!((map.u64(8), map.u64(16), map.u64(24)), (1, 2, 3));
     }
 
-    /// The numbers are those of linux/iommufd.h: no dependency has them, and no kernel at hand
-    /// answers to them.
+    /// The numbers match linux/iommufd.h: no dependency has them, and no available kernel supports
+    /// these calls.
     #[test]
     fn mapping_for_iommufd() {
         #[repr(C)]

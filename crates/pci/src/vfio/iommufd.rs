@@ -15,21 +15,21 @@ use crate::sysfs::{Function, PciAddress, Root};
 
 const IOMMU: &str = "/dev/iommu";
 
-/// Returns the function's own file, if the kernel has made one.
+/// Returns the path of the function's own file, if the kernel has created one.
 pub(super) fn file_of(root: &Root, address: PciAddress) -> Option<String> {
     let names = root.names(format!("/sys/bus/pci/devices/{address}/vfio-dev"));
     let path = format!("/dev/vfio/devices/{}", names.first()?);
     root.exists(&path).then_some(path)
 }
 
-/// Returns the function's own file, if this process may use both it and iommufd.
+/// Returns the path of the function's own file, if this process may use both it and iommufd.
 pub(super) fn usable(root: &Root, address: PciAddress) -> Option<String> {
     let may = |path: &str| access(root.path(path), Access::READ_OK | Access::WRITE_OK).is_ok();
     file_of(root, address).filter(|path| may(path) && may(IOMMU))
 }
 
-/// Opens a function by its own file. Returns its descriptor, whose lock keeps others out, and its
-/// addresses.
+/// Opens a function by its own file. Returns its descriptor, whose lock excludes other users, and
+/// its addresses.
 pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(OwnedFd, Arc<Dma>)> {
     let address = function.address;
     let failed = |what: &'static str| move |cause| Error::os(cause, format!("{address}: {what}"));
@@ -54,7 +54,7 @@ pub(super) fn open(root: &Root, function: &Function, path: &str) -> Result<(Owne
     Ok((fd, Arc::new(Dma::new(Iommu::Ioas(iommu, ioas))?)))
 }
 
-/// Makes a `struct vfio_device_bind_iommufd` in the size of the first kernels: without the token's
+/// Makes a `struct vfio_device_bind_iommufd` in the size of the first kernels, without the token's
 /// address.
 fn bind_argument(iommu: i32) -> Argument {
     Argument::new(16).with_u32(8, iommu as u32)

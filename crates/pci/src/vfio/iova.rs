@@ -2,16 +2,16 @@
 //!
 //! - Allocated ranges lie inside the range that the IOMMU can translate, and never overlap.
 //! - Address 0 and the addresses of interrupts (from 0xfee00000) are never allocated: a command
-//!   that names one by accident hits no memory.
+//!   that names one by accident accesses no memory.
 
 use std::collections::BTreeMap;
 
-/// The alignment of every allocation, so that the IOMMU can use large pages; also the gap between
-/// allocations, so that an access past an end hits no memory.
+/// The alignment of every allocation, so that the IOMMU can use large pages. It is also the gap
+/// between allocations, so that an access past an end hits no memory.
 const GRID: u64 = 2 << 20;
 /// The addresses to which devices send interrupt messages on x86.
 const INTERRUPTS: (u64, u64) = (0xFEE0_0000, 0xFEF0_0000);
-/// Preferred start of allocations: lower addresses are those that other things are confused with.
+/// The preferred start of allocations: lower addresses are easily confused with other values.
 const PREFERRED_START: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -21,10 +21,10 @@ pub(super) struct IovaSpace {
 }
 
 impl IovaSpace {
-    /// Makes the space from the first and last address of each range that the IOMMU can translate.
-    /// `None`: the IOMMU did not say.
+    /// Creates the space from the first and last address of each range that the IOMMU can
+    /// translate. `None` if the IOMMU does not report ranges.
     pub(super) fn new(ranges: Option<&[(u64, u64)]>) -> Self {
-        // The range of an IOMMU with 39 bits, the smallest known.
+        // The range of an IOMMU with 39 bits, the smallest one known.
         let ranges = ranges.unwrap_or(&[(0, (1 << 39) - 1)]);
         let mut free = BTreeMap::new();
         for &(first, last) in ranges {
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(space.take(u64::MAX), None);
         let most = (1 << 39) - (1 << 32) - 6 * GRID;
         assert!(space.take(most).is_some());
-        // Nothing is left above: below, past address 0.
+        // Higher addresses are used up, so the lowest ones after address 0 are allocated.
         assert_eq!(space.take(1 << 20), Some(GRID));
         assert!(space.free.keys().all(|start| *start < INTERRUPTS.0 || *start >= INTERRUPTS.1));
     }
@@ -107,7 +107,7 @@ mod tests {
         let space = IovaSpace::new(Some(&[(0, u64::MAX)]));
         let ranges: Vec<_> = space.free.into_iter().collect();
         assert_eq!(ranges[0], (GRID, INTERRUPTS.0));
-        // The grid begins anew behind the interrupts.
+        // The grid begins again after the interrupts.
         assert_eq!(ranges[1].0, 0xff00_0000);
         assert_eq!(ranges.len(), 2);
         assert!(IovaSpace::new(Some(&[(0, 4095), (u64::MAX, u64::MAX)])).free.is_empty());

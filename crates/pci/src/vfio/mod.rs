@@ -1,12 +1,12 @@
 //! Hardware functions through VFIO: Linux gives a function to a program, and an IOMMU confines it
 //! to the memory that the program opens to it.
 //!
-//! There are two interfaces, of which [`open`] uses the one that the machine has: container and
-//! group (`/dev/vfio/vfio`, `/dev/vfio/N`), or iommufd (`/dev/iommu`, `/dev/vfio/devices/vfioN`).
-//! They differ only until the function's descriptor is open.
+//! There are two interfaces, and [`open`] uses the one that the machine has: container and group
+//! (`/dev/vfio/vfio`, `/dev/vfio/N`), or iommufd (`/dev/iommu`, `/dev/vfio/devices/vfioN`). They
+//! differ only until the function's descriptor is open.
 //!
-//! - One owner: a function is open once, here or in another program; a second attempt fails with
-//!   `Busy`.
+//! - One owner: a function can be open once, here or in another program. A second attempt fails
+//!   with `Busy`.
 //! - The device can access the memory that [`PciFunction::map_dma`] opened, and nothing else.
 //! - Functions of one group that are open in one program share a container.
 
@@ -36,9 +36,9 @@ use function::VfioFunction;
 /// On return its memory access and bus mastering are on, and no memory is open to it.
 ///
 /// # Errors
-/// Each has a hint. `Invalid`: not an address. `NotFound`: no such function. `Unsupported`: no
-/// IOMMU, no VFIO in the kernel, another driver has it, or its group cannot be given away.
-/// `Denied`: the files of VFIO are another user's. `Busy`: it is open.
+/// Each error has a hint. `Invalid`: not an address. `NotFound`: no such function. `Unsupported`:
+/// no IOMMU, no VFIO in the kernel, another driver has the function, or its group cannot be given
+/// to programs. `Denied`: the VFIO files belong to another user. `Busy`: the function is open.
 pub fn open(address: &str) -> Result<Arc<dyn PciFunction>> {
     let root = Root::system();
     let address: PciAddress = address.parse()?;

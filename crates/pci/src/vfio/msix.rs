@@ -42,7 +42,7 @@ mod tests {
         config[0x50..0x58].copy_from_slice(&[CAP_MSIX, 0, 64, 0x80, 0x04, 0x20, 0, 0]);
         let table = MsixTable { bar: 4, offset: 0x2000, len: 65 * 16 };
         assert_eq!(MsixTable::find(&config), Some(table));
-        // A chain in a circle.
+        // A circular chain of capabilities.
         config[0x50..0x52].copy_from_slice(&[0x05, 0x40]);
         assert_eq!(MsixTable::find(&config), None);
         assert_eq!(MsixTable::find(&[0xff; 256]), None);

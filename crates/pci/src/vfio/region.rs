@@ -2,8 +2,7 @@
 
 use super::ioctl::{u32_at, u64_at};
 
-/// The number of BARs, which are regions 0 to 5. Behind them come the ROM and the configuration
-/// space.
+/// The number of BARs, which are regions 0 to 5. The ROM and the configuration space follow.
 pub(super) const BARS: u32 = 6;
 /// The index of the configuration space.
 pub(super) const CONFIG_INDEX: u32 = 7;
@@ -19,12 +18,12 @@ pub(super) struct Region {
     /// The size in bytes; 0 if the function does not have the region.
     pub(super) len: u64,
     pub(super) offset: u64,
-    /// The parts that may be mapped: first byte and end of each.
+    /// The parts that may be mapped: the first byte and the end of each.
     pub(super) mappable: Vec<(u64, u64)>,
 }
 
 impl Region {
-    /// Reads `struct vfio_region_info` with the capabilities behind it.
+    /// Parses a `struct vfio_region_info` followed by its capabilities.
     pub(super) fn parse(info: &[u8]) -> Self {
         let flags = u32_at(info, 4);
         let (len, offset) = (u64_at(info, 16), u64_at(info, 24));
@@ -72,7 +71,7 @@ impl Region {
 }
 
 /// Returns the capability from its header to the end of all capabilities. Follows the chain that
-/// begins at `first`, and ends on a circular one.
+/// begins at `first`, and stops if it is circular.
 pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
     for _ in 0..64 {
@@ -117,7 +116,7 @@ mod tests {
         let region = Region::parse(&info(7, 0x4000, &[]));
         assert!(region.may_map(0, 0x4000) && !region.may_map(0, 0x4001) && !region.may_map(0, 0));
         assert!(!region.may_map(u64::MAX, 2));
-        // Another capability first, then two areas.
+        // First another capability, then two areas.
         let caps: [(u16, &[u64]); 2] = [(3, &[]), (1, &[2, 0, 0x1000, 0x3000, 0x1000])];
         let region = Region::parse(&info(15, 0x4000, &caps));
         assert_eq!(region.mappable, [(0, 0x1000), (0x3000, 0x4000)]);
@@ -139,7 +138,8 @@ mod tests {
 
     #[test]
     fn nonsense_ends() {
-        // A capability that leads to itself; areas past the end; more areas than there are.
+        // A capability that leads to itself, areas past the end, and more areas stated than
+        // present.
         let mut circle = info(15, 0x4000, &[(3, &[])]);
         circle[36..40].copy_from_slice(&32u32.to_ne_bytes());
         assert_eq!(Region::parse(&circle).mappable, [(0, 0x4000)]);

@@ -21,7 +21,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the workload; its report as JSON.
+    /// Runs the workload. Returns its report as JSON.
     pub(crate) fn run(self) -> Result<String> {
         match self {
             Self::Tpcc(tpcc) => tpcc.run(),

@@ -99,7 +99,7 @@ impl StoreArgs {
         }
     }
 
-    /// Opens the store, runs the job over it and closes it; the report as JSON.
+    /// Opens the store, runs the job on it and closes it. Returns the report as JSON.
     pub(crate) fn run<J: Job>(&self, tables: &[&str], job: &J) -> Result<String> {
         match self.engine {
             Choice::Rocksdb => self.over::<Rocks, J>(tables, job, ""),

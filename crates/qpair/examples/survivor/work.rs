@@ -1,13 +1,13 @@
-//! Transactions that can be judged by what is left of them.
+//! Transactions whose effects can be judged after a crash.
 //!
 //! Task `t` makes transactions 1, 2, 3, ... one after the other. Number `n` puts a value that tells
 //! `t` and `n` into the tables `left` and `right`, deletes what number `n - KEPT` put there, writes
 //! `n` to `latest` and moves money between two accounts, each of which counts how often that was
 //! done. So after a crash, whatever was lost:
 //!
-//! - both tables have the same numbers of each task, without a gap, up to what `latest` says;
-//! - no money came or went, and the accounts were touched twice for each transaction;
-//! - `latest` is not below any number that was acknowledged.
+//! - both tables have the same numbers of each task, without a gap, up to the value in `latest`;
+//! - the total of money is unchanged, and the accounts were changed twice for each transaction;
+//! - `latest` is not below any acknowledged number.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use qpair::task::{TaskStore, TaskTransaction};
 use qpair::{Durability, ErrorKind, Options, Result, Store, Table, TransactionOptions};
 
-/// Tasks that run transactions.
+/// The number of tasks that run transactions.
 const TASKS: u32 = 12;
-/// Transactions of each task whose values are kept.
+/// The number of transactions of each task whose values are kept.
 const KEPT: u64 = 300;
 const ACCOUNTS: u64 = 64;
 /// The initial balance of an account.
 const MONEY: i64 = 1000;
 
-/// The greatest number acknowledged of each task.
+/// The greatest acknowledged number of each task.
 pub(crate) type Acknowledged = BTreeMap<u32, u64>;
 
 #[derive(Clone)]
@@ -48,14 +48,14 @@ impl Tables {
 }
 
 fn key(task: u32, number: u64) -> Vec<u8> {
-    // Spread over the table, so that each transaction touches pages of its own.
+    // The keys are spread over the table, so that each transaction changes different pages.
     let mut key = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_be_bytes().to_vec();
     key.extend_from_slice(&task.to_be_bytes());
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// The value of one transaction in one of the tables: some are too large for a page.
+/// Returns the value of one transaction in one of the tables. Some values are too large for a page.
 fn value(task: u32, number: u64, salt: u64) -> Vec<u8> {
     let mut word = number ^ u64::from(task) << 40 ^ salt << 56;
     let mut next = || {
@@ -91,8 +91,8 @@ fn parse_number(bytes: &[u8]) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// How long a killed process may hold its files; the kernel takes its rings apart in the
-/// background.
+/// The time that the kernel may take to close the files of a killed process: it releases rings in
+/// the background.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens the store that a killed process had open.
@@ -108,8 +108,8 @@ pub(crate) fn open(options: &Options) -> Result<Store> {
     }
 }
 
-/// Opens the store, or makes it, and works until the process ends. `acknowledged` is told each
-/// commit after it was acknowledged, on a worker.
+/// Opens or creates the store, and works until the process ends. `acknowledged` is called on a
+/// worker for each commit after it was acknowledged.
 pub(crate) fn work(
     options: &Options,
     seed: u64,
@@ -143,7 +143,7 @@ pub(crate) fn work(
         std::thread::sleep(Duration::from_millis(moment >> 56));
         store.checkpoint()?;
     }
-    // None ends but by an error.
+    // A task ends only with an error.
     tasks.into_iter().filter(|task| task.is_finished()).try_for_each(|task| task.join()?)
 }
 
@@ -219,7 +219,7 @@ impl Task {
     }
 }
 
-/// The whole lines of a journal.
+/// Reads the complete lines of a journal.
 pub(crate) fn read_journal(bytes: &[u8]) -> Acknowledged {
     let mut acknowledged = Acknowledged::new();
     let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
@@ -249,7 +249,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Judges what a store has against what was acknowledged.
+/// Compares the content of a store with the acknowledged commits.
 pub(crate) fn judge(
     store: &Store,
     acknowledged: &Acknowledged,

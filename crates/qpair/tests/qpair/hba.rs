@@ -1,10 +1,10 @@
-//! A store on a disk behind a soft HBA: replies are lost, doubled and late, the controller fails
-//! and is reset with I/O under way, the disk is reset, and the power of the disk fails. Every
-//! commit that was acknowledged is there afterwards, none in part, and every page is sound.
+//! A store on a disk behind a soft HBA: replies are lost, duplicated and late, the controller fails
+//! and is reset during I/O, the disk is reset, and the power of the disk fails. Afterwards every
+//! acknowledged commit is there, no commit is there in part, and every page is sound.
 //!
-//! `QPAIR_HBA_LIVES=500 cargo test -p qpair --test qpair hba` goes on for longer;
-//! `QPAIR_HBA_SEED=N` begins with that seed. A seed says what goes wrong and what a loss of power
-//! takes; threads make the order of commands their own, since resets take theirs and real time.
+//! `QPAIR_HBA_LIVES=500 cargo test -p qpair --test qpair hba` runs for longer; `QPAIR_HBA_SEED=N`
+//! begins with that seed. The seed determines the faults and the effect of a loss of power. The
+//! order of commands depends on the threads, because resets take real time.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,22 +26,22 @@ use qpair_scsi_wire::{BUSY, TASK_SET_FULL};
 use qpair_softdev::hba::{Fault, Rule};
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
-/// Commits of a writer in one life, at most.
+/// The maximum number of commits of a writer in one incarnation.
 const COMMITS: u64 = 250;
-/// Commands among which faults are spread.
+/// The number of commands over which faults are distributed.
 const COMMANDS: u64 = 4000;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// The events counted over all lives. A test in which nothing went wrong would show nothing.
+/// The events counted over all incarnations. A test without faults would show nothing.
 #[derive(Debug, Default)]
 struct Counts {
     commits: u64,
     resets: u64,
     power_cuts: u64,
-    /// Lives in which a commit failed: after a loss of power, when the pages are flushed.
+    /// Incarnations in which a commit failed: after a loss of power, when the pages are flushed.
     failed: u64,
 }
 
@@ -49,7 +49,7 @@ struct Bed {
     card: Arc<SoftHba>,
 }
 
-/// A driver and its disk, for one life.
+/// A driver and its disk, for one incarnation.
 struct Plugged {
     driver: Arc<Mpt3sas>,
     disk: Arc<ScsiDisk>,
@@ -109,11 +109,11 @@ fn commits(writers: &[Writer]) -> u64 {
     writers.iter().map(|it| it.acknowledged.load(Ordering::Relaxed)).sum()
 }
 
-/// Resets the controller and the disk until the writers are done, and lets the power fail after
-/// some commits in half of the lives.
+/// Resets the controller and the disk until the writers are done. In half of the incarnations, the
+/// power fails after some commits.
 fn disturb(bed: &Bed, at: &Plugged, seed: u64, writers: &[Writer], is_over: &AtomicBool) -> bool {
     let mut random = fastrand::Rng::with_seed(seed);
-    // By commits, not by time: a fast machine is not done before.
+    // Count commits, not time: otherwise a fast machine would finish first.
     let before = commits(writers);
     let cut_after = random.bool().then(|| random.u64(0..COMMITS * WRITERS / 2));
     let mut is_cut = false;
@@ -123,7 +123,7 @@ fn disturb(bed: &Bed, at: &Plugged, seed: u64, writers: &[Writer], is_over: &Ato
             bed.card.power_cut(random.u64(..));
             is_cut = true;
         }
-        // One that meets another reset, or a store that is closing, may fail.
+        // A reset may fail if it meets another reset, or a store that is being closed.
         match random.u32(0..4) {
             0 => drop(qpair_scsi::host::Host::reset(&*at.driver)),
             1 => drop(qpair::unstable::block::BlockDevice::reset(&*at.disk)),
@@ -153,7 +153,7 @@ fn lives(
     for life in 0..=lives {
         let at = bed.plug_in();
         let tell = |what: String| format!("life {life}: {what}");
-        // Recovery meets faults too; none of them is one that a request does not survive.
+        // Recovery meets faults too, but only faults that a request survives.
         bed.card.set_faults(if life == lives { Vec::new() } else { faults(&mut random) });
         let store = Store::open(vec![at.disk.clone()], &options(life == 0, flushed))
             .map_err(|error| tell(format!("cannot be opened: {error}")))?;
@@ -189,7 +189,7 @@ fn lives(
         counts.failed += u64::from(writers.iter().any(is_stopped));
         counts.resets += at.driver.resets() - before;
         counts.commits = commits(&writers);
-        // The program ends as it is: what closing would flush is not to save it.
+        // The program ends without closing the store, so that no close flushes anything.
         bed.card.power_cut(random.u64(..));
         drop(store);
     }
@@ -217,7 +217,8 @@ fn what_was_acknowledged_survives_a_controller_that_fails() {
     assert!(counts.commits > count && counts.resets > 0 && counts.failed > 0, "{counts:?}");
 }
 
-/// With a log that is not flushed, the same test must miss commits: else it would see nothing.
+/// With a log that is not flushed, the same test must lose commits. Otherwise it would detect
+/// nothing.
 #[test]
 fn a_store_that_does_not_flush_is_caught() {
     let caught = (1..40).any(|seed| {

@@ -1,11 +1,11 @@
-//! A process that works on a real file is killed at any moment, also while it recovers, again and
-//! again: every commit that was acknowledged is there, none in part, and every page is sound.
+//! A process that works on a real file is killed at any moment, even during recovery, again and
+//! again: every acknowledged commit is there, no commit is there in part, and every page is sound.
 //!
 //! This test proves nothing about flushes, since the kernel outlives the process. `cargo xtask sim`
 //! and `guest/tests/power` test flushes.
 //!
-//! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test qpair kill -- --nocapture` goes on for
-//! longer; `QPAIR_KILL_SEED=N` begins with that seed.
+//! `QPAIR_KILL_SECONDS=600 cargo test -p qpair --test qpair kill -- --nocapture` runs for longer;
+//! `QPAIR_KILL_SEED=N` begins with that seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -65,7 +65,7 @@ fn begin_life(store: &Path, seed: u64) -> Child {
         .unwrap()
 }
 
-/// Judges what is there, and checks every page.
+/// Judges the content of the store, and checks every page.
 fn judge(store: &Path) -> work::State {
     let lines = std::fs::read(journal(store)).unwrap_or_default();
     let opened = work::open(&options(store)).unwrap();
@@ -78,7 +78,7 @@ fn judge(store: &Path) -> work::State {
     state
 }
 
-/// A number like many others, from one.
+/// Returns a pseudo-random number derived from another one.
 fn mix(mut word: u64) -> u64 {
     word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -107,7 +107,7 @@ fn what_was_acknowledged_survives_kills() {
     while began.elapsed() < time || transactions == 0 {
         seed += 1;
         let random = mix(seed);
-        // As often in the first moments, which are recovery's, as in all later ones.
+        // Half of the kills come early, during recovery; the others at any later time.
         let most_ms = 16 << (random % 6);
         let lives_ms = 2 + mix(random) % most_ms;
         eprintln!("seed {seed}: killed after {lives_ms} ms");

@@ -1,5 +1,5 @@
-//! Writers whose commits can be counted again: what a store must have after it lost its drive at
-//! any moment.
+//! Writers whose commits can be counted: checks the content of a store after it has lost its drive
+//! at any moment.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use qpair::Store;
 use qpair::unstable::StoreOptions;
 
 pub(crate) const WRITERS: u64 = 4;
-/// Rows that a writer changes in each of its transactions.
+/// The number of rows that a writer changes in each transaction.
 const ROWS: u64 = 3;
 
-/// The counts of transactions that a writer has begun, and that were acknowledged.
+/// The number of transactions that a writer has begun, and the number that were acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) begun: AtomicU64,
@@ -39,14 +39,14 @@ fn history(writer: u64, number: u64) -> Vec<u8> {
     format!("history {writer} {number:08}").into_bytes()
 }
 
-/// The number, and as many bytes more as follow from it.
+/// Returns the number, followed by bytes that are derived from it.
 fn value(number: u64) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
     value.resize(8 + (number * 37 % 900) as usize, number as u8);
     value
 }
 
-/// Commits until the power is gone.
+/// Commits transactions until the power fails.
 pub(crate) fn work(store: &Store, id: u64, writer: &Writer, limit: u64) {
     let table = store.table("t").unwrap();
     for _ in 0..limit {
@@ -65,7 +65,7 @@ pub(crate) fn work(store: &Store, id: u64, writer: &Writer, limit: u64) {
     }
 }
 
-/// How far each writer came by what is in the store; `Err`: what cannot be.
+/// Returns how far each writer got, according to the store. Returns `Err` for an impossible state.
 pub(crate) fn judge(store: &Store, writers: &[Writer]) -> qpair::Result<Result<Vec<u64>, String>> {
     let table = store.table("t")?;
     let mut found: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

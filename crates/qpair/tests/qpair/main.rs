@@ -1,5 +1,5 @@
-//! Stores opened by name, on files and drives of software, from the public interface: one binary,
-//! since each would build the engine once more.
+//! Tests of stores opened by name, on files and emulated drives, through the public interface. All
+//! are in one binary, because each binary would build the engine again.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

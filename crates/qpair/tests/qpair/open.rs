@@ -1,4 +1,4 @@
-//! Opening stores by name: what is made, what is refused, what is left behind.
+//! Opening stores by name: what is created, refused, and left behind.
 //!
 //! Long, because one test for each way to open a store.
 
@@ -18,11 +18,11 @@ use qpair_sim_block::{SimDevice, SimOptions, SimPower};
 use tempfile::TempDir;
 
 fn directory() -> TempDir {
-    // Next to the build, which is on a file system with direct I/O where /tmp may not be.
+    // The build directory is on a file system with direct I/O, which /tmp may not be.
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Options for little stores.
+/// Returns options for small stores.
 fn small(options: Options) -> Options {
     options.memory_bytes(4 << 20).workers(1)
 }
@@ -112,7 +112,8 @@ fn never_overwrites_without_force() {
     small(Options::new(&path)).open().unwrap().close().unwrap();
 }
 
-/// Two find no store, and both go to make one: the second opens what the first has made.
+/// Two callers find no store, and both create one: the second opens the store that the first has
+/// created.
 #[test]
 fn a_store_that_two_make() {
     let directory = directory();
@@ -125,7 +126,7 @@ fn a_store_that_two_make() {
                     store.table("t")?.put(key, b"")?;
                     store.close().map(|()| 1)
                 }
-                // The other took its time.
+                // The other process was slow.
                 Err(error) if error.kind() == ErrorKind::Busy => Ok(0),
                 Err(error) => Err(error),
             }
@@ -161,7 +162,7 @@ fn stores_without_a_file() {
     assert!(Options::new("s").memory("12 parsecs").is_err());
 }
 
-/// A build without drivers says so, and what to do, before it touches the files beside a drive.
+/// A build without drivers reports that, and what to do, before it touches files beside a drive.
 #[cfg(not(feature = "drivers"))]
 #[test]
 fn names_that_take_drivers_are_refused() {
@@ -181,12 +182,12 @@ fn names_that_take_drivers_are_refused() {
     }
 }
 
-/// One host, by the drivers that have it; by others there is another.
+/// Callers with the same drivers share one host; other drivers have another host.
 #[cfg(feature = "drivers")]
 #[test]
 fn stores_share_the_drivers_that_they_are_given() {
     let (drivers, host) = (qpair::Drivers::new(), "soft:size=16MiB,serial=given");
-    // The disk has its content as long as its host is there.
+    // The disk keeps its content as long as its host exists.
     let held = drivers.scsi_host(host).unwrap();
     let options = || small(Options::new(format!("scsi:{host}/0")));
     options().drivers(&drivers).open().unwrap().close().unwrap();
@@ -197,8 +198,8 @@ fn stores_share_the_drivers_that_they_are_given() {
     drop(held);
 }
 
-/// A process that was stopped in the first milliseconds of a store left a file that no process
-/// could open, nor make one in.
+/// A regression: a process that was stopped in the first milliseconds of a store left a file that
+/// no process could open, or create a store in.
 #[test]
 fn what_the_making_of_a_store_left_is_made_one() {
     let directory = directory();
@@ -209,7 +210,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
     let path = directory.path().join("s");
     let open = || small(Options::new(&path)).open_with_report();
 
-    // Before there was a size, and before there was a superblock.
+    // Before the file has its size, and before there is a superblock.
     for size_bytes in [0, new_bytes] {
         std::fs::File::create(&path).unwrap().set_len(size_bytes).unwrap();
         assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotAStore);
@@ -223,7 +224,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
         assert_eq!(store.table("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
         store.close().unwrap();
     }
-    // Before the first checkpoint: with a superblock that says that it is unfinished.
+    // Before the first checkpoint: the superblock says that the store is unfinished.
     let device = qpair_kernel::open(&qpair_kernel::FileOptions::new(&path), Interface::Posix);
     let making = qpair::unstable::StoreOptions {
         format: true,
@@ -240,7 +241,8 @@ fn what_the_making_of_a_store_left_is_made_one() {
     assert_eq!(kind(small(Options::new(&path)).create(false).open()), ErrorKind::NotAStore);
     assert!(open().unwrap().1.created);
 
-    // What may have an owner is left to that owner: zeroes of another size, and anything else.
+    // Content that may belong to another owner is not touched: zeroes of another size, or any other
+    // content.
     for content in [vec![0; new_bytes as usize + 4096], vec![7; new_bytes as usize]] {
         std::fs::write(&path, &content).unwrap();
         assert_eq!(kind(open().map(|(store, _)| store)), ErrorKind::NotAStore);
@@ -248,7 +250,7 @@ fn what_the_making_of_a_store_left_is_made_one() {
     }
 }
 
-/// Bytes of the files that members and log devices are made as.
+/// The size of new files for members and log devices, in bytes.
 const NEW_BYTES: u64 = (64 << 10) + (2 << 20);
 
 /// Creates a store with two members and a log device, cuts the power after `changes` writes and
@@ -258,12 +260,12 @@ fn cut_while_made(seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
     cut_while_made_over(vec![vec![0; NEW_BYTES as usize]; 3], seed, changes)
 }
 
-/// As above, on devices that hold what an earlier making has left.
+/// As above, on devices with the remains of an earlier creation.
 fn cut_while_made_over(contents: Vec<Vec<u8>>, seed: u64, changes: u64) -> (bool, Vec<Vec<u8>>) {
     cut_while_made_of(2, contents, seed, changes)
 }
 
-/// As above, with this many members; a device behind them is the log's.
+/// As above, with this many members. A further device is for the log.
 fn cut_while_made_of(
     members: usize,
     contents: Vec<Vec<u8>>,
@@ -300,9 +302,10 @@ fn cut_while_made_of(
     (power.is_cut(), devices.iter().map(SimDevice::content).collect())
 }
 
-/// The story: a store with a log device was killed while it was made, made again, and killed again
-/// before its log device had a superblock of the second making. That of the first one was taken for
-/// the log of another store, and no process could make one there, ever.
+/// A regression: a store with a log device was killed while it was created, created again, and
+/// killed again before the log device had a superblock of the second creation. The superblock of
+/// the first creation was taken for that of another store's log, and no process could ever create a
+/// store there.
 #[test]
 fn a_store_of_parts_is_made_however_often_its_making_was_cut() {
     let directory = directory();
@@ -329,7 +332,7 @@ fn a_store_of_parts_is_made_however_often_its_making_was_cut() {
         }
         finish(&contents, &format!("round {round}, cut at changes {what:?}"));
     }
-    // The parts of two makings.
+    // Parts of two different creations.
     for (members, log) in (2..20).step_by(3).flat_map(|at| [(at, 12), (12, at)]) {
         let (is_cut, mut contents) = cut_while_made(1, members);
         let (is_other_cut, others) = cut_while_made(2, log);
@@ -353,7 +356,7 @@ fn shape(parts: &Parts) -> Shape {
             let range = range.start.min(content.len())..range.end.min(content.len());
             content[range].iter().any(|byte| *byte != 0)
         };
-        // Magic and features; the rest is chance and numbers that count up.
+        // Compare the magic number and the features; the rest is random numbers and counters.
         let slots = qpair_engine::SUPERBLOCK_OFFSETS.map(|at| at as usize);
         let head = |at: usize| [at, at + 16].map(|at| content.get(at..at + 8));
         let heads = slots
@@ -371,7 +374,7 @@ fn shape(parts: &Parts) -> Shape {
 fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Parts>) {
     const ROOM_BYTES: usize = (64 << 10) + (1 << 20);
     let mut parts = parts.clone();
-    // Files are made one after the other: without a size first.
+    // Files are created one after the other, at first without a size.
     for file in 0..parts.len() {
         if parts[file].is_none() {
             for size_bytes in [0, NEW_BYTES as usize] {
@@ -380,7 +383,7 @@ fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Pa
             }
         }
     }
-    // Those that are too small grow, the log device first.
+    // Files that are too small are extended, the log device first.
     for file in (0..parts.len()).rev() {
         let content = parts[file].as_mut().unwrap();
         if content.len() < ROOM_BYTES {
@@ -401,9 +404,9 @@ fn cuts_of_a_making(parts: &Parts, begun: &mut HashSet<Shape>, left: &mut Vec<Pa
     }
 }
 
-/// A process that was killed twice left a file of the size to which the second one made an empty
-/// file grow. No process took that for a making's: "only zeroes". Here are all states that any
-/// number of kills can leave, found from one another.
+/// A regression: after two killed processes, an empty file had the size that the second one had
+/// given it, and no process recognized it as part of an unfinished store ("only zeroes"). This test
+/// derives all states that any number of kills can leave, each from the one before.
 #[test]
 fn whatever_kills_leave_of_a_making_is_made_a_store() {
     let directory = directory();
@@ -431,7 +434,7 @@ fn whatever_kills_leave_of_a_making_is_made_a_store() {
         while let Some(parts) = next.pop() {
             if known.insert(shape(&parts)) {
                 match finish(&parts) {
-                    // It was whole, and none is made there.
+                    // The store was complete, so none is created there.
                     Ok(false) => continue,
                     Ok(true) => {}
                     Err(error) => refused.push((shape(&parts), error)),
@@ -445,8 +448,8 @@ fn whatever_kills_leave_of_a_making_is_made_a_store() {
     }
 }
 
-/// Zeroes of any size up to that of a new file are a making's beside a superblock that says that a
-/// store is being made, and only there. A file with a byte in it is not.
+/// Zeroes of any size up to that of a new file count as part of a creation only beside a superblock
+/// that says that a store is being created. A file with any other byte does not count.
 #[test]
 fn zeroes_beside_what_is_being_made_are_made_a_store() {
     let directory = directory();
@@ -469,7 +472,7 @@ fn zeroes_beside_what_is_being_made_are_made_a_store() {
     }
     let not_ours = [
         (zeroes(NEW_BYTES + 4096), &cut[1]),
-        // Where no other look at a file gets to.
+        // A byte that no other check of a file reaches.
         (with_byte_at((1 << 20) + 4096), &cut[1]),
         (with_byte_at(100), &cut[1]),
         (with_byte_at(NEW_BYTES - 1), &cut[1]),
@@ -486,8 +489,8 @@ fn zeroes_beside_what_is_being_made_are_made_a_store() {
     }
 }
 
-/// Wherever the making of a store was cut, a caller that may make one there finishes it, whatever
-/// its parts; one that may not is told.
+/// Wherever the creation of a store was cut, a caller that may create one there completes it, with
+/// any parts. A caller that may not gets an error.
 #[test]
 fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
     let directory = directory();
@@ -524,7 +527,7 @@ fn a_store_of_parts_is_made_wherever_its_making_was_cut() {
         }
     }
     assert!(cuts > 40, "{cuts}");
-    // Before there were superblocks, files are missing, empty, or as large as they are made.
+    // Before there are superblocks, files are missing, empty, or have their initial size.
     let new_bytes = (64 << 10) + (2 << 20);
     for case in 0..27u32 {
         for (path, digit) in paths.iter().zip([1, 3, 9]) {
@@ -565,9 +568,10 @@ fn parts_of_other_stores_are_left_alone() {
     of(["a0", "a1"], "alog").unwrap().close().unwrap();
 }
 
-/// The story: a store with small pages on three files of a file system that does not tell its
-/// alignment was refused after each crash ("reading the log: Invalid argument"): the stripe cut the
-/// reads of the log at multiples of the page, which lie off what the file system may want.
+/// A regression: a store with small pages on three files, on a file system that does not report its
+/// alignment, could not be opened after a crash ("reading the log: Invalid argument"). The stripe
+/// split reads of the log at multiples of the page, which may not have the alignment that the file
+/// system requires.
 #[test]
 fn small_pages_on_three_members_after_a_kill() {
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
@@ -600,8 +604,8 @@ fn small_pages_on_three_members_after_a_kill() {
     }
 }
 
-/// A file that is removed while its store is open goes on until it is closed: a caller that makes a
-/// checkpoint or closes it is told.
+/// A file that is removed while its store is open can be used until the store is closed. A caller
+/// that makes a checkpoint or closes the store gets an error.
 #[test]
 fn a_file_that_is_removed_while_it_is_open() {
     let directory = directory();
@@ -628,9 +632,9 @@ fn a_file_that_is_removed_while_it_is_open() {
     }
 }
 
-/// A store over several polled drives makes no system call for a read that misses. A worker has an
-/// event by which others wake it, and a thread over several drives once slept whenever there was
-/// one: 1.7 calls a lookup, where one drive took none.
+/// A store over several polled drives makes no system call for a lookup that misses memory. A
+/// regression: a worker has an event by which others wake it, and a thread over several drives
+/// slept whenever there was one. Each lookup took 1.7 calls, where one drive needed none.
 #[cfg(feature = "drivers")]
 #[test]
 fn a_store_on_polled_drives_makes_no_calls_for_a_lookup() {
@@ -671,7 +675,8 @@ fn a_store_on_polled_drives_makes_no_calls_for_a_lookup() {
         let lookups = u64::from(CLIENTS * LOOKUPS);
         let (reads, calls) = (after.reads - before.reads, after.system_calls - before.system_calls);
         assert!(reads > lookups / 2, "{drives} drives: {reads} reads for {lookups} lookups");
-        // A few where a worker had nothing to do: before its clients came, and after.
+        // A few calls are made while a worker is idle: before its clients start, and after they
+        // end.
         assert!(calls < lookups / 50, "{drives} drives: {calls} calls for {lookups} lookups");
     }
 }

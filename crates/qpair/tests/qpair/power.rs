@@ -1,11 +1,11 @@
-//! A store on a soft NVMe drive, through the user-space driver, loses its power at any command:
-//! while it works, while it recovers. Every commit that was acknowledged is there when the power is
-//! back, none in part, and every page is sound.
+//! A store on a soft NVMe drive, with the user-space driver, loses its power at any command: during
+//! work and during recovery. When the power is back, every acknowledged commit is there, no commit
+//! is there in part, and every page is sound.
 //!
-//! The drive has a volatile write cache, of which a cut takes each block or not.
-//! `QPAIR_POWER_CUTS=500 cargo test -p qpair --test qpair power` goes on for longer;
-//! `QPAIR_POWER_SEED=N` begins with that seed. Threads make the order of commands their own, so a
-//! seed says when the power fails and what is lost, but not what was under way.
+//! The drive has a volatile write cache, of which a power cut keeps or loses each block.
+//! `QPAIR_POWER_CUTS=500 cargo test -p qpair --test qpair power` runs for longer;
+//! `QPAIR_POWER_SEED=N` begins with that seed. The order of commands depends on the threads, so a
+//! seed determines when the power fails and what is lost, but not the commands in flight.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,8 +39,8 @@ impl Drive {
         Self { soft, wait }
     }
 
-    /// Power is back: the drive as a new driver finds it. It loses its power again at the command
-    /// of number `cut_after`.
+    /// Restores the power, and returns the drive with a new driver. The drive loses its power again
+    /// at command number `cut_after`.
     fn plug_in(&self, seed: u64, cut_after: Option<u64>) -> Arc<dyn BlockDevice> {
         self.soft.insert();
         self.soft.unmap_all();
@@ -70,14 +70,14 @@ fn check(drive: &Drive) -> Result<(), String> {
     if is_well { Ok(()) } else { Err(format!("after the last life: {report:?}")) }
 }
 
-/// Cuts the power `cuts` times on one drive; what was wrong, if anything was.
+/// Cuts the power `cuts` times on one drive. Returns a description of the first fault.
 fn lives(drive: &Drive, seed: u64, cuts: u64, log_flushed: bool) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let writers: Vec<Writer> = (0..WRITERS).map(|_| Writer::default()).collect();
     let mut is_new = true;
     for life in 0..=cuts {
         let is_last = life == cuts;
-        // Often within the opening, mostly in the work.
+        // Often during the opening, but mostly during work.
         let most = 1 << random.u32(4..12);
         let after = 1 + random.u64(0..most);
         let device = drive.plug_in(random.u64(..), (!is_last).then_some(after));
@@ -88,7 +88,7 @@ fn lives(drive: &Drive, seed: u64, cuts: u64, log_flushed: bool) -> Result<(), S
             Err(error) => return Err(format!("life {life}: cannot be opened: {error}")),
         };
         if is_new && store.table("t").is_err() {
-            // What was not finished is begun again.
+            // An unfinished creation is started again.
             continue;
         }
         is_new = false;
@@ -134,7 +134,8 @@ fn what_was_acknowledged_survives_every_power_cut() {
     }
 }
 
-/// With a log that is not flushed, the same test must miss commits: else it would see nothing.
+/// With a log that is not flushed, the same test must lose commits. Otherwise it would detect
+/// nothing.
 #[test]
 fn a_store_that_does_not_flush_is_caught() {
     let caught = (1..40).any(|seed| {

@@ -1,4 +1,4 @@
-//! Stores that are published for other processes to look at.
+//! Stores that are published to other processes.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -19,11 +19,11 @@ fn ask(socket: &Path) -> std::io::Result<String> {
 #[test]
 fn a_published_store_tells_what_it_does_until_it_is_closed() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // A socket's path is short; the test's directory may not be.
+    // The path of a socket is short, but the test's directory may have a long path.
     std::env::set_current_dir(directory.path()).unwrap();
     let socket = Path::new("s.top");
     let options = || Options::new("s").memory_bytes(4 << 20).workers(1);
-    // What a killed process left.
+    // A socket left by a killed process.
     drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
     assert_eq!(publish_path(Path::new("s")), socket);
     let store = options().publish_beside(true).open().unwrap();
@@ -37,15 +37,15 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     for word in ["\"commits\":1", "\"name\":\"night \\\"job\\\"\"", "\"locks\":1", "\"active\""] {
         assert!(told.contains(word), "no {word} in {told}");
     }
-    // Another store is not published there, and is not opened.
+    // Another store cannot be published there, and is not opened.
     let other = Options::new("other").memory_bytes(4 << 20).workers(1).publish(socket).open();
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Busy);
     std::fs::write("file", b"").unwrap();
     let other = Options::new("third").memory_bytes(4 << 20).workers(1).publish("file").open();
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Exists);
-    // Nor made.
+    // The store is not created either.
     assert!(!Path::new("other").exists() && !Path::new("third").exists());
-    // A backup, asked for by another process, while something is written.
+    // Another process requests a backup while records are written.
     let go_on = |_, _| ControlFlow::Continue(());
     let ask_for = |target: &str, force| ask_for_backup(socket, Path::new(target), force, &go_on);
     let report = ask_for("stripe:unit=64KiB:copy1+copy2", false).unwrap().unwrap();
@@ -63,8 +63,8 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     let broken_off = |_, _| ControlFlow::Break(());
     let error = ask_for_backup(socket, Path::new("new"), false, &broken_off).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
-    // A client that asks for something else is told so, and one that asks for nothing keeps no
-    // other from asking.
+    // A client with an invalid request gets an error, and a client without a request does not block
+    // others.
     let mut stream = UnixStream::connect("s.top.ask").unwrap();
     let _idle = UnixStream::connect("s.top.ask").unwrap();
     stream.write_all(b"backup new relative\n").unwrap();
@@ -76,7 +76,7 @@ fn a_published_store_tells_what_it_does_until_it_is_closed() {
     store.close().unwrap();
     assert!(!socket.exists() && !Path::new("s.top.ask").exists());
     assert!(ask_for("later", false).unwrap().is_none(), "nobody is there to ask");
-    // A store publishes only when it is asked to.
+    // A store is published only on request.
     let store = options().open().unwrap();
     assert!(!socket.exists());
     store.close().unwrap();

@@ -35,22 +35,22 @@ const NO_BOUNCE: u16 = u16::MAX;
 pub(super) struct Job {
     op: Op,
     force_unit_access: bool,
-    /// The writes are done, and a flush of them is in flight.
+    /// Whether the writes are done, and a flush of them is in flight.
     is_flushing: bool,
-    /// Data of the request was copied through a bounce buffer.
+    /// Whether data of the request was copied through a bounce buffer.
     is_copied: bool,
     has_buffer: bool,
     offset_bytes: u64,
     len_bytes: u32,
     buffer_offset_bytes: u32,
     caller_tag: u64,
-    /// The bytes that are done; the next field has those of the command in flight.
+    /// The number of bytes that are done; the next field has those of the command in flight.
     done_bytes: u32,
     piece_bytes: u32,
     bounce: u16,
-    /// The losses of power counted when the flush was sent.
+    /// The number of power losses counted when the flush was sent.
     pub(super) power_losses: u64,
-    /// A reset waits for this job.
+    /// Whether a reset waits for this job.
     is_recalled: bool,
 }
 
@@ -63,11 +63,11 @@ pub(crate) struct ScsiChannel {
     plan: Plan,
     pub(super) layout: Layout,
     done: Vec<Done>,
-    /// Completions of requests that the disk did not see.
+    /// The completions of requests that the disk did not see.
     ended: Vec<Completion>,
     waiting: VecDeque<u16>,
     free_bounces: Vec<u16>,
-    /// The losses of power counted up to the last flush that succeeded.
+    /// The number of power losses counted up to the last successful flush.
     pub(super) power_losses: u64,
     pub(super) state: Arc<UnitState>,
     pub(super) answers: Arc<Answers>,
@@ -83,7 +83,7 @@ pub(crate) struct ScsiChannel {
     pub(crate) statistics: ChannelStatistics,
     pub(crate) wake: Option<Arc<WakeEvent>>,
     pub(crate) event: CompletionEvent,
-    /// Keeps the host, and so the controller, for as long as the queue.
+    /// Keeps the host, and so the controller, as long as the queue.
     host: Arc<dyn Host>,
     /// The resets of the controller before the channel was opened.
     resets_before: u64,
@@ -145,14 +145,14 @@ impl ScsiChannel {
             return Some(Err(error));
         }
         match request.op {
-            // What has completed is durable already.
+            // Without a volatile cache, completed writes are durable already.
             Op::Flush => (!self.plan.write_cache).then_some(Ok(())),
             op => (self.plan.piece_bytes_max(op) == 0).then_some(Err(IoError::UNSUPPORTED)),
         }
     }
 
-    /// Whether a request is valid, fits one command, and has data that the device can access: most
-    /// do.
+    /// Whether a request is valid, fits one command, and has data that the device can access, as
+    /// most do.
     #[inline(always)]
     fn is_direct(&mut self, request: &Request) -> bool {
         let Some(buffer) = &request.buffer else { return false };
@@ -163,7 +163,7 @@ impl ScsiChannel {
             && !self.info.read_only
             && !request.force_unit_access
             && !request.atomic
-            // Not 0, and not more than a command moves.
+            // The length is not 0, and at most that of one command.
             && len.wrapping_sub(1) < plan.piece_bytes_max(request.op)
             && (request.offset_bytes | u64::from(len)) & block_mask == 0
             && u64::from(len) <= plan.size_bytes
@@ -344,7 +344,7 @@ impl ScsiChannel {
         }
     }
 
-    /// Takes the completions that are there, without sleeping.
+    /// Takes the available completions, without sleeping.
     #[inline]
     pub(crate) fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
@@ -517,7 +517,7 @@ impl Drop for ScsiChannel {
         self.queue.kick();
         while self.queue.sent() > 0 {
             self.queue.turn(&mut done);
-            // Before anything is sent again: no caller waits for it.
+            // Done before anything is sent again: no caller waits for these commands.
             self.queue.forget_held();
             self.queue.tend(&mut done);
             done.clear();

@@ -22,7 +22,7 @@ use crate::host::{Host, Unit};
 use crate::middle::{Runner, UnitState};
 use crate::options::ScsiOptions;
 
-/// The largest request, bytes; channels cut it into commands.
+/// The largest request in bytes. Channels split it into commands.
 const TRANSFER_BYTES_MAX: u32 = 1 << 30;
 /// The memory alignment that controllers require: a dword.
 pub(crate) const MEMORY_ALIGNMENT_BYTES: u32 = 4;

@@ -15,9 +15,9 @@ use crate::host::{Host, Unit};
 use crate::middle::{Runner, UnitState};
 use crate::options::ScsiOptions;
 
-/// The bytes to ask for of any page.
+/// The number of bytes to request of any page.
 const PAGE_BYTES: usize = 4096;
-/// The maximum number of TEST UNIT READY commands, since a unit may first have conditions to
+/// The maximum number of TEST UNIT READY commands, because a unit may first have conditions to
 /// report.
 const READY_TRIES: u32 = 4;
 
@@ -33,7 +33,7 @@ pub struct DiskFacts {
     pub blocks: u64,
     pub logical_block_bytes: u32,
     pub physical_block_bytes: u32,
-    /// Revolutions a minute; 1: solid state; 0: unknown.
+    /// The rotation rate in revolutions per minute; 1: solid state; 0: unknown.
     pub rotation: u16,
     /// Whether a volatile write cache is in use.
     pub write_cache: bool,
@@ -234,12 +234,12 @@ fn mode_of(runner: &mut Runner) -> Mode {
         let pages = data.get(head.pages_at..).unwrap_or(&[]);
         return Mode { head, write_cache: mode::decode_caching(pages).unwrap_or(false) };
     }
-    // A unit that does not report on its cache may have one: flushes cost little if it does not.
+    // A unit that does not report its cache may have one. Without a cache, flushes cost little.
     Mode { head: Head::default(), write_cache: true }
 }
 
-/// Returns whether the unit supports a command; `None`: it does not say. `options` are those of the
-/// question.
+/// Returns whether the unit supports a command; `None` if it does not say. `options` are those of
+/// the question.
 fn knows(runner: &mut Runner, options: u8, opcode: u8, action: u8) -> Option<bool> {
     let action = action.into();
     let command =

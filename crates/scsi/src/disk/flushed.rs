@@ -1,4 +1,4 @@
-//! Flushes that the disk has done, and the proof that they lost nothing.
+//! Flushes that the disk has completed, and the proof that they lost nothing.
 //!
 //! A successful flush says nothing of data that an earlier loss of power took, and the unit reports
 //! that loss to a single command. So all commands that were in flight then, on any channel, must be
@@ -75,14 +75,14 @@ impl ScsiChannel {
                 self.power_losses = self.state.power.losses();
                 self.finish(tag, Err(IoError::IO), completions);
             }
-            // It is not known what was lost.
+            // The lost data is not known.
             (_, Err(error)) => self.finish(tag, Err(error), completions),
             (Some(Step::Looking { .. }), Ok(())) => {}
         }
     }
 
-    /// Answers the looks that flushes ask for, one after the other. A look is answered when all
-    /// commands have ended that had been sent when it was seen.
+    /// Answers the looks that flushes request, one after the other. A look is answered when all
+    /// commands that had been sent when it was seen have ended.
     #[cold]
     pub(super) fn look_up(&mut self) {
         loop {
@@ -141,7 +141,7 @@ impl ScsiChannel {
     fn fail(&mut self, tag: u16, is_news: bool, completions: &mut Vec<Completion>) {
         let power = &self.state.power;
         let losses = power.losses();
-        // A loss that only the timestamp reveals has to be counted, unless another channel has done
+        // A loss that only the timestamp reveals must be counted, unless another channel has done
         // that.
         let is_to_count = is_news && losses == self.power_losses;
         if is_to_count || power.has_witness() && !power.is_watched() {

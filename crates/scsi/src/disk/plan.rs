@@ -1,4 +1,4 @@
-//! Turns requests into commands: the part of a request that the next command does.
+//! Turns requests into commands: chooses the part of a request for the next command.
 
 use qpair_block::Op;
 use qpair_scsi_wire::command::{Cdb, Range};
@@ -8,7 +8,7 @@ use qpair_scsi_wire::{Command, Width};
 
 use super::facts::DiskFacts;
 
-/// The bytes of a bounce buffer.
+/// The size of a bounce buffer in bytes.
 pub(crate) const BOUNCE_BYTES: u32 = 128 << 10;
 /// The number of bounce buffers of a channel.
 pub(crate) const BOUNCES: u16 = 8;
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(facts: &DiskFacts, host_bytes_max: u32) -> Self {
         let shift = facts.logical_block_bytes.trailing_zeros();
-        // Whole blocks, as many as 32 bits hold with room to spare.
+        // Whole blocks, limited so that 32 bits hold their bytes with room to spare.
         let bytes = |blocks: Option<u32>| {
             let bytes = u64::from(blocks.unwrap_or(0)) << shift;
             (bytes.min(1 << 30) >> shift << shift) as u32
@@ -97,7 +97,8 @@ impl Plan {
     }
 
     pub(crate) fn flush(&self) -> Cdb {
-        // All blocks. The short form if it suffices: every disk supports it.
+        // All blocks of the disk. The short form is used if it suffices, because every disk
+        // supports it.
         let width = match self.size_bytes >> self.block_shift {
             0..=0xFFFF_FFFF => Width::Ten,
             _ => Width::Sixteen,

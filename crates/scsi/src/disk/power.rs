@@ -2,11 +2,11 @@
 //! reports it to a single command.
 //!
 //! A command that ended without the unit's own status may have been the one that got the report.
-//! The unit's timestamp is the witness: it is set to a token here, and starts anew with the power.
+//! The unit's timestamp reveals this: it is set to a token here, and restarts with the power.
 //!
 //! Invariants:
 //! - A loss before a command ended is counted in `losses`; or that command is counted in `unseen`
-//!   and not in `cleared`; or the timestamp is no token.
+//!   and not in `cleared`; or the timestamp is not a token.
 //! - A loss from before a token is known here has been counted in `losses` by then.
 
 use std::hash::{BuildHasher, RandomState};
@@ -26,7 +26,7 @@ const CLOCK_SLACK: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub(crate) ms: u64,
-    /// A time before it was sent.
+    /// A time before the token was sent.
     since: Instant,
 }
 

@@ -119,7 +119,7 @@ impl Answers {
     }
 
     fn is_unseen(&self, number: u64) -> bool {
-        // Acquire: what the channel noted is seen by the thread that is told so.
+        // Acquire: the notified thread sees everything that the channel noted.
         self.is_busy.load(Ordering::Acquire) && self.looked.load(Ordering::Acquire) < number
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn reset(host: &Arc<dyn Host>, unit: Unit, task_timeout: Duration) ->
                 }
             }
         }
-        // No room for a task: the controller itself needs none.
+        // There was no room for a task. A controller reset needs none.
         Err(error) if error.kind() == ErrorKind::Limit => {}
         Err(error) => return Err(error),
     }

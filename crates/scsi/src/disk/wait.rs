@@ -6,7 +6,7 @@ use qpair_block::{Completion, WaitClock, WaitOptions};
 
 use super::channel::ScsiChannel;
 
-/// The number of looks at the queue between two looks at the clock and the wake event.
+/// The number of polls of the queue between two checks of the clock and the wake event.
 const LOOKS: u32 = 64;
 /// The longest sleep while a flush waits for other threads.
 const LOOK_SLEEP: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ impl ScsiChannel {
                 continue;
             }
             if sleeps {
-                // What others wait for, and the clock; then a last look.
+                // Do work that others wait for, and check the clock. Then poll once more.
                 self.tend(completions);
                 self.turn(completions);
                 let (got, now) = (completions.len() - before, Instant::now());
@@ -86,8 +86,8 @@ impl ScsiChannel {
         completions.len() - before
     }
 
-    /// Sleeps until a device that runs on this thread has announced work, if it has: nothing comes
-    /// before.
+    /// Sleeps until the time that a device on this thread has announced for its next work, because
+    /// nothing completes before.
     fn nap(&mut self, now: Instant, end: Option<Instant>) {
         const NAP_MAX: Duration = Duration::from_micros(100);
         let Some(due) = self.queue().due() else { return };
@@ -108,7 +108,7 @@ impl ScsiChannel {
         let has_interrupt = interrupt.is_some();
         let woken = qpair_block::sleep(interrupt, wake.as_deref(), timeout);
         if has_interrupt {
-            // Before the next look: what comes after that signals again.
+            // Cleared before the next poll: a later completion signals again.
             self.statistics.system_calls += 1;
             self.queue().clear_interrupt();
         }

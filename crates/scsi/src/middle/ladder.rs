@@ -130,7 +130,7 @@ impl Ladder {
         } else if self.wanted_ms == 0 {
             self.wanted_ms = now_ms.max(1);
         } else if now_ms.wrapping_sub(self.wanted_ms) >= task_timeout_ms {
-            // No room for it in all its time.
+            // There was no room for the task during all of its time.
             self.step = Step::Next(rung.next());
             self.wanted_ms = 0;
         }

@@ -89,8 +89,8 @@ struct Slot {
     round: bool,
     command: Command,
     buffer: Option<Buffer>,
-    /// When the command was last sent, when it was begun, and when it may be sent again: ms of the
-    /// queue's own time.
+    /// The times in milliseconds of the queue's own clock at which the command was last sent, was
+    /// begun, and may be sent again.
     sent_ms: u32,
     begun_ms: u32,
     not_before_ms: u32,
@@ -101,7 +101,7 @@ pub(crate) struct Done {
     pub(crate) tag: u16,
     pub(crate) result: Result<(), IoError>,
     pub(crate) sense: Option<Sense>,
-    /// The number of bytes moved, if fewer than asked for.
+    /// The number of bytes moved, if fewer than requested.
     pub(crate) short: Option<u32>,
 }
 
@@ -283,7 +283,7 @@ impl Queue {
                 false
             }
             Err(Refusal::Gone) => {
-                // Reported with the next turn, as all ends are.
+                // Reported in the next turn, like all ends.
                 slot.stage = Stage::Sent;
                 self.sent += 1;
                 self.reports.push(Report::Ended(tag, Outcome::Gone));
@@ -296,7 +296,7 @@ impl Queue {
         self.host.kick();
     }
 
-    /// Takes the reports that are there, without sleeping.
+    /// Takes the available reports, without sleeping.
     #[inline]
     pub(crate) fn turn(&mut self, done: &mut Vec<Done>) {
         let before = done.len();
@@ -510,7 +510,7 @@ impl Queue {
         self.older
     }
 
-    /// Ends the commands that wait to be sent: no caller will wait for them.
+    /// Ends the commands that wait to be sent, because no caller will wait for them.
     pub(crate) fn forget_held(&mut self) {
         while let Some(tag) = self.held.pop_front() {
             self.slots[usize::from(tag)].stage = Stage::Idle;

@@ -11,19 +11,19 @@ use crate::host::Outcome;
 
 /// The errno for a unit that another initiator has reserved: EACCES.
 const RESERVED: i32 = 13;
-/// The pause before a command to a unit that is becoming ready is sent again, ms.
+/// The pause in milliseconds before a command to a unit that is becoming ready is sent again.
 const BECOMING_READY_MS: u32 = 100;
-/// The pause before a command to a busy unit is sent again, ms.
+/// The pause in milliseconds before a command to a busy unit is sent again.
 const BUSY_MS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,
-    /// Send the command again after this many ms; one retry less.
+    /// Send the command again after this many milliseconds; counts as a retry.
     Again(u32),
     /// Send the command again, once.
     Once,
-    /// Send the command again after this many ms; the unit has too much to do.
+    /// Send the command again after this many milliseconds, because the unit is busy.
     Busy(u32),
     Fail(IoError),
 }
@@ -41,7 +41,8 @@ pub(crate) fn of_status(status: u8, sense: Option<&Sense>) -> Verdict {
 }
 
 fn of_sense(sense: &Sense) -> Verdict {
-    // A deferred error is of an earlier command. This command was not done, and can be sent again.
+    // A deferred error belongs to an earlier command. This command was not executed, and can be
+    // sent again.
     if sense.is_deferred {
         return Verdict::Again(0);
     }
@@ -50,7 +51,7 @@ fn of_sense(sense: &Sense) -> Verdict {
         (Key::NotReady, Code::BECOMING_READY) => Verdict::Again(BECOMING_READY_MS),
         (Key::UnitAttention, _) => Verdict::Again(0),
         (Key::HardwareError, _) => Verdict::Once,
-        // Protection information that does not match will not match the next time either.
+        // Protection information that does not match now will not match later either.
         (Key::AbortedCommand, Code(0x10, _)) => Verdict::Fail(IoError::IO),
         (Key::AbortedCommand, _) => Verdict::Again(0),
         (Key::DataProtect, Code::SPACE_EXHAUSTED) => Verdict::Fail(IoError::NO_SPACE),

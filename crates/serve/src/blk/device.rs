@@ -12,12 +12,12 @@ use crate::disk::Disk;
 use crate::queue::{GuestRing, Served};
 use crate::unit::Unit;
 
-/// Segments of a request's data that the guest is told of. Some front ends have rings of 128
-/// entries, and a request takes two more.
+/// The maximum number of data segments of a request, as told to the guest. Some front ends have
+/// rings of 128 entries, and a request needs two more.
 const SEG_MAX: u32 = 126;
-/// Most bytes of a discard or of zeroes.
+/// The maximum number of bytes of a discard or write-zeroes.
 const DISCARD_BYTES_MAX: u32 = 1 << 31;
-/// Features of all disks.
+/// The features of all disks.
 const READS: u64 =
     feature::SEG_MAX | feature::BLK_SIZE | feature::FLUSH | feature::TOPOLOGY | feature::MQ;
 
@@ -27,10 +27,10 @@ pub(crate) struct Blk {
     pub(crate) disk: Arc<Disk>,
     pub(crate) read_only: bool,
     queues: u16,
-    /// Writes may be answered before they are durable: the guest has set the cache to write back,
-    /// or has not been asked.
+    /// Whether writes may be answered before they are durable: the guest has set the cache to write
+    /// back, or did not negotiate the cache mode.
     write_back: Arc<AtomicBool>,
-    /// The size that the front end was told.
+    /// The size in bytes that was reported to the front end.
     size_bytes: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
 //! Requests of a guest's disk.
 //!
-//! Invariant: a slot's list is in the slot, or with the lane.
+//! Invariant: each list is either in its slot or in the lane.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl BlkVerbs {
         Ok(())
     }
 
-    /// The slot's list, filled.
+    /// Returns the slot's list, filled with the request's segments.
     fn take_list(
         &mut self,
         head: u16,
@@ -193,7 +193,7 @@ impl Verbs for BlkVerbs {
     }
 }
 
-/// Gives a head back.
+/// Gives a head back to the guest.
 fn answer(slots: &mut [Slot], head: u16, status: Status, ring: &mut GuestRing, guest: Guest<'_>) {
     let slot = &mut slots[usize::from(head)];
     let Some(place) = slot.status.take() else { return };

@@ -1,4 +1,4 @@
-//! A disk's queue against a driver made by hand.
+//! Tests a disk's queue with a hand-written driver.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Guest {
         self.bytes().store_u8((STATUSES_AT + u64::from(head)) as usize, 0xFF);
     }
 
-    /// A chain of three descriptors from `head` on: header, data, status.
+    /// Adds a chain of three descriptors from `head` on: header, data, status.
     fn request(&mut self, head: u16, verb: u32, sector: u64, data: (u64, u32), is_in: bool) {
         self.header(head, verb, sector);
         let flags = if is_in { WRITE } else { 0 };
@@ -74,7 +74,7 @@ impl Guest {
         self.offer(head);
     }
 
-    /// Header and status alone.
+    /// Adds a chain of a header and a status.
     fn bare(&mut self, head: u16, verb: u32) {
         self.header(head, verb, 0);
         self.describe(head, HEADERS_AT + 16 * u64::from(head), 16, NEXT, head + 1);
@@ -90,7 +90,7 @@ impl Guest {
         self.ring.describe(index, address, len, flags, next);
     }
 
-    /// Turns until so many have come back: heads, statuses and lengths.
+    /// Turns the queue until `count` heads have come back. Returns their statuses and lengths.
     fn finish(&mut self, queue: &mut Box<dyn Unit>, count: usize) -> Vec<(u16, u8, u32)> {
         let mut found = Vec::new();
         for _ in 0..100_000 {
@@ -123,7 +123,7 @@ fn every_verb() {
     guest.put(DATA_AT, &data);
     guest.request(0, OUT, 8, (DATA_AT, 8192), false);
     assert_eq!(guest.finish(&mut queue, 1), [(0, 0, 1)]);
-    // Across the end of a region, and at no alignment.
+    // Data that crosses the end of a region, without any alignment.
     let across = MEMORY_BYTES / 2 - 1001;
     guest.request(3, IN, 9, (across, 4096), true);
     assert_eq!(guest.finish(&mut queue, 1), [(3, 0, 4097)]);
@@ -170,14 +170,14 @@ fn what_is_wrong_with_a_request_is_its_answer() {
         (OUT, 0, (DATA_AT, 512), true, 1),
         (DISCARD, 0, (DATA_AT, 15), false, 1),
         (99, 0, (DATA_AT, 512), false, 2),
-        // And after all of that it works.
+        // After all of these, the queue still works.
         (IN, 0, (DATA_AT, 512), true, 0),
     ] {
         guest.request(4, verb, sector, data, is_in);
         let [(4, found, _)] = guest.finish(&mut queue, 1)[..] else { panic!("not given back") };
         assert_eq!(found, status, "{verb} {sector} {data:?} {is_in}");
     }
-    // A discard with the flag of write-zeroes.
+    // A discard with a flag that only write-zeroes has.
     let mut range = [0; 16];
     (range[8], range[12]) = (1, 1);
     guest.put(DATA_AT, &range);
@@ -208,7 +208,7 @@ fn indirect_tables() {
     };
     guest.put(DATA_AT, &[7; 1024]);
     guest.header(0, OUT, 0);
-    // The header in two parts, and the entries in no order.
+    // The header is in two parts, and the table's entries are not in order.
     table(&guest, 0, HEADERS_AT, 5, NEXT, 4);
     table(&guest, 4, HEADERS_AT + 5, 11, NEXT, 2);
     table(&guest, 2, DATA_AT, 700, NEXT, 3);
@@ -220,15 +220,15 @@ fn indirect_tables() {
     guest.request(3, IN, 1, (DATA_AT + 8192, 512), true);
     guest.finish(&mut queue, 1);
     assert_eq!(guest.get(DATA_AT + 8192, 512), [7; 512]);
-    // A table with a loop: the ring is given up, and nothing comes back.
+    // A table with a loop: the queue gives the ring up, and no head comes back.
     table(&guest, 4, HEADERS_AT + 5, 11, NEXT, 0);
     guest.offer(0);
     queue.turn();
     assert!(queue.stop().is_broken);
 }
 
-/// Heads twice, indexes too far ahead, chains without a status: the ring is given up, and what was
-/// under way before is answered.
+/// Heads that are offered twice, indexes too far ahead, and chains without a status: the queue
+/// gives the ring up, and answers the requests that were already under way.
 #[test]
 fn a_ring_that_makes_no_sense_is_given_up() {
     type Damage = fn(&mut Guest);
@@ -265,8 +265,8 @@ fn a_ring_that_makes_no_sense_is_given_up() {
     }
 }
 
-/// Requests that were under way when a target ended are done by the next target, once and in their
-/// order. Requests whose heads it had published are not done again.
+/// Requests that were under way when a target ended are executed by the next target, once and in
+/// order. Requests whose heads the first target had published are not repeated.
 #[test]
 fn requests_survive_the_target() {
     let mut guest = Guest::new(ram());
@@ -279,14 +279,14 @@ fn requests_survive_the_target() {
     guest.bare(12, FLUSH);
     assert_eq!(guest.finish(&mut queue, 1), [(12, 0, 1)]);
     drop(queue);
-    // A target that ends between taking and answering: the marks are all that is left of it.
+    // The target ends between taking and answering, so that only the marks are left.
     guest.request(3, OUT, 1, (DATA_AT + 4096 * 3, 512), false);
     guest.request(0, OUT, 0, (DATA_AT, 512), false);
     let mut its = part().unwrap();
     assert!(its.recover(1).is_empty());
     its.take(3);
     its.take(0);
-    // Whatever the front end says of the index.
+    // The index that the front end reports has no effect.
     let options = RingOptions { inflight: part(), taken: 1, ..guest.ring.options() };
     let mut queue = guest.ring.open_with(&guest.blk, options);
     assert_eq!(guest.finish(&mut queue, 2), [(3, 0, 1), (0, 0, 1)]);
@@ -297,8 +297,8 @@ fn requests_survive_the_target() {
     assert_eq!(guest.get(DATA_AT + 8192, 1024), [[1; 512], [4; 512]].concat());
 }
 
-/// Requests that go in parts, more of them than the channel takes, and lists that the device does
-/// not take as they lie.
+/// Requests are split, exceed the channel's depth, and have lists that do not meet the device's
+/// alignment.
 #[test]
 fn a_device_that_is_narrow() {
     let inner = ram();
@@ -334,9 +334,9 @@ fn a_device_that_is_narrow() {
     assert_eq!(guest.blk.disk.counters.bounced.load(Ordering::Relaxed), 4);
 }
 
-/// The story: a list whose segments all begin on the alignment and hold whole blocks was handed on
-/// as it is, and its second part, cut at the longest transfer, began inside a segment, off the
-/// alignment: the device refused it.
+/// A regression: a list whose segments all began on the alignment and held whole blocks was
+/// submitted unchanged. The cut at the longest transfer made its second part begin inside a
+/// segment, off the alignment, and the device refused it.
 #[test]
 fn a_list_that_is_cut_off_the_alignment() {
     let aligned = SimOptions {
@@ -363,7 +363,7 @@ fn a_list_that_is_cut_off_the_alignment() {
     assert!(found[0x200..].iter().all(|byte| *byte == 2));
 }
 
-/// Requests that the driver below copies are counted with those that are copied here.
+/// Requests that the driver below copies are counted together with those copied here.
 #[test]
 fn copies_of_the_driver_are_counted() {
     let namespace = NamespaceOptions { size_bytes: 1 << 20, ..NamespaceOptions::default() };
@@ -374,14 +374,14 @@ fn copies_of_the_driver_are_counted() {
     let mut queue = guest.start();
     let bounced = |guest: &Guest| guest.blk.disk.counters.bounced.load(Ordering::Relaxed);
     for (head, parts, copied) in [
-        // Page by page, and not.
+        // Data on page boundaries, and off them.
         (0, [(DATA_AT + 0xE00, 0x200), (DATA_AT + 0x3000, 0x200)], 0),
         (6, [(DATA_AT + 0x5000, 0x200), (DATA_AT + 0x7200, 0x200)], 1),
     ] {
         for (at, len) in parts {
             guest.put(at, &vec![head as u8 + 1; len as usize]);
         }
-        // The worker has not looked yet.
+        // The worker has not looked at the ring yet.
         guest.request(head, OUT, u64::from(head), parts[0], false);
         guest.describe(head + 1, parts[0].0, parts[0].1, NEXT, head + 3);
         guest.describe(head + 3, parts[1].0, parts[1].1, NEXT, head + 2);
@@ -410,7 +410,7 @@ fn a_device_that_fails() {
     assert_eq!(guest.blk.disk.counters.errors.load(Ordering::Relaxed), 2);
 }
 
-/// Whatever stands in descriptors and headers, the queue neither panics nor touches what is not the
+/// With random descriptors and headers, the queue neither panics nor touches memory outside the
 /// guest's, and a queue after it works.
 #[test]
 fn rings_of_random_bytes() {

@@ -22,7 +22,7 @@ use crate::target::Target;
 
 /// The longest time that a client may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Most bytes of a request.
+/// The maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// The address at which to listen: `127.0.0.1:9100`, `[::1]:9100` or the path of a socket.
@@ -114,10 +114,10 @@ impl MetricsServer {
 fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
     while !stop.is_over() {
         let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        // However it ends, the door is looked at.
+        // The server checks for a new client even if the wait fails.
         let _ = rustix::event::poll(&mut fds, None);
         let Some(target) = target.upgrade() else { return };
-        // A client that breaks off is gone.
+        // An error means that the client has disconnected.
         let _ = match door {
             Door::Path(listener) => listener.accept().map_or(Ok(()), |stream| {
                 stream.set_nonblocking(false)?;

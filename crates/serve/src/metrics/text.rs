@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::disk::{Disk, DiskCounters};
 use crate::target::{ExportInfo, Target};
 
-/// A counter of a disk: its name, what it counts, where it is.
+/// A counter of a disk: its name, its description, and the field with its value.
 type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> &AtomicU64);
 
 const OF_DISKS: [OfDisk; 12] = [

@@ -28,16 +28,16 @@ use crate::queue::{End, Job, Lane};
 use crate::target::told_of_client;
 use crate::unit::{Stopped, Unit};
 
-/// The most bytes of a request that moves no data: a multiple of every logical block size.
+/// The maximum number of bytes of a request without data: a multiple of every logical block size.
 const RANGE_BYTES_MAX: u64 = 1 << 31;
-/// The most commands under way.
+/// The maximum number of commands under way.
 const COMMANDS: u16 = 256;
-/// Turns between two looks at the socket, as long as there is other work.
+/// The number of turns between two checks of the socket while there is other work.
 const SOCKET_TURNS: u32 = 1024;
-/// Turns in which the socket is looked at each time, after it had something: registers are accessed
-/// one after the other.
+/// The number of turns in which the socket is checked every time, after it had a message: registers
+/// are accessed one after the other.
 const TALK_TURNS: u32 = 256;
-/// The same number of turns, after the controller has asked the driver to ring.
+/// The same number after the controller has asked the driver to ring.
 const RING_TURNS: u32 = 16;
 /// The sleep between two looks at doorbells that wake no thread is this part of the time for which
 /// the controller has been idle. A command then waits for at most 1/64 of the pause before it, and
@@ -155,7 +155,7 @@ impl Controller {
         let sockets: Vec<BorrowedFd<'_>> = self.options.server.sockets().collect();
         let mut fds: Vec<_> = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // What cannot be looked at is looked at by the code that reads it.
+        // If the poll fails, the code that reads the socket reports the error.
         let ready = rustix::event::poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0);
         ready || self.options.server.is_sending()
     }
@@ -232,13 +232,14 @@ impl Unit for Controller {
         let mut progress = self.settle();
         self.look_at_sockets();
         let may = self.operations.busy() == 0;
-        // A driver that rings waits until that is taken, whatever else is under way.
+        // A driver that rings by message waits for the answer, so take the message before other
+        // work.
         if self.has_news && self.options.server.poll_doorbells() {
             progress = true;
             self.has_news = self.options.server.is_holding();
         }
         let version = self.options.subsystem.version();
-        // Sizes are looked at as seldom as the socket.
+        // Check sizes as rarely as the socket.
         let is_other = self.version != Some(version) || self.turns == 0 && self.is_resized();
         let has_admin = self.options.device.has_admin_commands();
         let waits = is_other || self.has_news || has_admin;
@@ -280,7 +281,7 @@ impl Unit for Controller {
 
     fn be_quiet(&mut self) {
         self.idle_at = None;
-        // A driver may have been asked to ring, and rings now.
+        // The driver may have been asked to ring, and may ring now.
         self.talk_turns = self.talk_turns.max(RING_TURNS);
         self.options.post.hear();
     }
@@ -328,7 +329,7 @@ struct Operations {
     /// The lanes, by the numbers of their namespaces.
     lanes: BTreeMap<u32, Lane>,
     arena: Arc<Arena>,
-    /// The arena's lists that no operation has.
+    /// The arena's lists that no operation uses.
     lists: Vec<Buffer>,
     /// The commands, by tag.
     commands: Box<[Option<Command>]>,
@@ -372,7 +373,7 @@ impl Operations {
     fn open(&mut self, regions: Vec<Arc<Mapping>>) {
         const PAGE_BYTES: u32 = 4096;
         self.lanes.clear();
-        // The first and the last page may be parts of pages.
+        // The first and the last page may be used in part.
         let segments_max = (self.transfer_bytes_max / PAGE_BYTES + 1) as usize;
         self.arena = Arena::foreign(regions, COMMANDS.into(), segments_max);
         self.lists = std::iter::from_fn(|| self.arena.lease()).collect();
@@ -385,11 +386,11 @@ impl Operations {
             Entry::Vacant(place) => {
                 let found = namespaces.iter().find(|(it, _)| it.nsid == nsid);
                 let (namespace, _) = found.ok_or(IoError::GONE)?;
-                // The driver may try again: what is short now may be there later.
+                // The driver may retry: resources that are short now may be available later.
                 let mut lane =
                     Lane::open(&namespace.disk, arena, COMMANDS).map_err(|_| IoError::NO_THREAD)?;
-                // It is to be asked for before the first request; that there is none is seen again
-                // before a sleep.
+                // Ask for the descriptor before the first request. If there is none, this is
+                // noticed again before a sleep.
                 let _ = lane.completion_fd();
                 Ok(place.insert(lane))
             }

@@ -18,11 +18,11 @@ use crate::workers::{Placed, Workers};
 /// The options of the transport, which apply to all controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transport {
-    /// Most entries of an I/O queue.
+    /// The maximum number of entries of an I/O queue.
     pub(crate) queue_entries_max: u32,
-    /// Most pairs of I/O queues of a controller.
+    /// The maximum number of I/O queue pairs of a controller.
     pub(crate) queues_max: u16,
-    /// Largest transfer, as a power of two of 4 KiB.
+    /// The maximum size of a transfer, as a power of two of 4 KiB.
     pub(crate) mdts: u8,
     /// Whether drivers cannot map the doorbells: each ring of a doorbell is then a message.
     pub(crate) trap_doorbells: bool,
@@ -236,7 +236,7 @@ impl Nvmf {
                 (false, true) => Doorbells::Trapped,
                 (false, false) => Doorbells::Mapped,
             },
-            // Drivers flush: what the devices make of it is theirs.
+            // Drivers send flushes, and the devices decide what to do with them.
             volatile_write_cache: true,
             serial: subsystem.serial.clone(),
             model: subsystem.model.clone(),
@@ -247,7 +247,7 @@ impl Nvmf {
         };
         let device = Arc::new(NvmeController::new(options, Delegated::default())?);
         let path = match path.is_dir() {
-            // What SPDK calls the socket in the folder that it is given.
+            // SPDK takes a folder, and gives the socket in it this name.
             true => path.join("cntrl"),
             false => path.to_owned(),
         };
@@ -264,7 +264,7 @@ impl Nvmf {
         };
         let start = move || Ok(Controller::start(options)? as Box<dyn Unit>);
         let placed = Some(workers.add(Box::new(start))?);
-        // It looks at the namespaces by itself the first time.
+        // The controller reads the namespaces by itself the first time.
         subsystem.join(&post);
         let (address, subsystem) = (address.to_owned(), subsystem.clone());
         controllers.push(Served { address, controller_id, post, subsystem, workers, placed });

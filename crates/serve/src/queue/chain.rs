@@ -64,7 +64,7 @@ pub(crate) fn put(memory: &GuestMemory, named: &[Named], bytes: &[u8]) -> usize 
     at
 }
 
-/// The most parts of a [`Head`].
+/// The maximum number of parts of a [`Head`].
 const PARTS_MAX: usize = 4;
 
 /// The first bytes of the part that the device writes: the place of its answer.
@@ -81,7 +81,7 @@ impl Head {
         let (mut left, mut parts) = (len, head.parts.iter_mut());
         for part in named.iter_mut().filter(|part| part.is_written) {
             while part.len > 0 && left > 0 {
-                // Bytes that cross into another region are two parts.
+                // Bytes that cross into another region form two parts.
                 let room = memory.room_from(part.address)?;
                 let len = u64::from(part.len.min(left)).min(room) as u32;
                 let place = memory.find_guest(part.address, len.into())?;

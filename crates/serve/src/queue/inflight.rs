@@ -95,7 +95,7 @@ impl Inflight {
         bytes.store_u64(self.head_at(head) + COUNTER_AT, self.counter);
         self.counter = self.counter.wrapping_add(1);
         bytes.store_u8(self.head_at(head), 1);
-        // The mark is there before anything is done for the head.
+        // The mark must be visible before any work for the head begins.
         fence(Ordering::Release);
     }
 
@@ -148,7 +148,7 @@ mod tests {
         part.published(0xFFFF);
         part.take(2);
         assert_eq!(again(&mapping).recover(0xFFFF), [5, 7, 0, 2]);
-        // And once more: nothing was changed by looking.
+        // Recover again: reading has changed nothing.
         assert_eq!(again(&mapping).recover(0xFFFF), [5, 7, 0, 2]);
     }
 

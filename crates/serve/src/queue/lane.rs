@@ -1,4 +1,4 @@
-//! A lane carries the requests of a queue to a block device, and their ends back.
+//! A lane carries a queue's requests to a block device, and their completions back.
 //!
 //! Invariant: a head has a transfer from [`Lane::begin`] until its end is reported. Exactly during
 //! this time, one request with the head as its tag is in the channel or in `parked`, or the head is
@@ -16,11 +16,11 @@ use qpair_block::{
 
 use crate::disk::Disk;
 
-/// The most segments of a request's data: more than guests are told of, since data that crosses
-/// regions is split.
+/// The maximum number of segments of a request: more than guests are told of, because data that
+/// crosses regions is split.
 pub(crate) const SEGMENTS_MAX: usize = 256;
 /// The number of bounce buffers, for requests whose segments do not meet the device's alignment,
-/// and the most bytes of each.
+/// and the maximum size of each in bytes.
 const BOUNCES: u32 = 4;
 const BOUNCE_BYTES_MAX: u32 = 1 << 20;
 
@@ -44,12 +44,12 @@ pub(crate) struct End {
 
 struct Transfer {
     job: Job,
-    /// Bytes of the job that are done.
+    /// The number of bytes of the job that are done.
     done_bytes: u32,
     /// Whether the job goes through a bounce buffer: its data does not meet the device's alignment,
     /// or the device does not write zeroes by itself.
     bounced: bool,
-    /// The data, while no request has it.
+    /// The data, while no request uses it.
     list: Option<Buffer>,
 }
 
@@ -85,12 +85,12 @@ pub(crate) struct Lane {
     /// Requests that the channel had no room for.
     parked: VecDeque<Request>,
     bounces: Arc<Arena>,
-    /// Whether the device writes zeroes by itself: it says so, and has not refused to.
+    /// Whether the device writes zeroes by itself: it says so, and has not refused to do it.
     writes_zeroes: bool,
     /// Heads that wait for a bounce buffer.
     waiting: VecDeque<u16>,
     completions: Vec<Completion>,
-    /// Requests whose data the channel has copied, as of the last look.
+    /// The number of requests whose data the channel has copied, at the last check.
     copied: u64,
     /// Whether a descriptor signals completions.
     has_completion_fd: bool,
@@ -270,8 +270,8 @@ impl Lane {
         } else if buffer.is_some() {
             transfer.list = buffer;
         }
-        // A layer below the device, a file system for example, may not support zeroing. Then
-        // nothing was written.
+        // A layer below the device, such as a file system, may not support zeroing. Then nothing
+        // was written.
         let is_refused = op == Op::WriteZeroes
             && result.is_err_and(|error| error.kind == ErrorKind::Unsupported);
         if is_refused {

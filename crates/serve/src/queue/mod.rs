@@ -22,7 +22,7 @@ pub(crate) use ring::{Guest, GuestRing, RingOptions};
 
 use crate::unit::{Stopped, Unit};
 
-/// The most heads taken in one turn, so that other queues have their turns.
+/// The maximum number of heads taken in one turn, so that other queues get their turns.
 const TURN_MAX: usize = 64;
 
 /// The operations of a kind of device on the chains of a ring.

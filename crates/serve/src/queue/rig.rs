@@ -1,4 +1,4 @@
-//! A driver for tests, whose memory the test can access.
+//! A driver for tests, whose memory the test can access directly.
 
 #[path = "../../tests/serve/narrow.rs"]
 mod narrow;
@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-/// A ring, as its driver has it.
+/// A ring, as the driver sees it.
 pub(crate) struct Ring {
     number: u16,
     memory: Arc<GuestMemory>,
@@ -110,7 +110,7 @@ impl Ring {
         }
     }
 
-    /// The device's queue of this ring.
+    /// Opens the device's queue for this ring.
     pub(crate) fn open(&self, device: &Arc<impl Device + 'static>) -> Box<dyn Unit> {
         self.open_with(device, self.options())
     }

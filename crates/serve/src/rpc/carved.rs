@@ -1,4 +1,5 @@
-//! Custom disks: slices of any device, by the map that lies on it. Ours, in SPDK's style.
+//! Custom disks: named slices of any device, described by a map on that device. These calls are
+//! ours, in SPDK's style.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use super::params::{Failure, Params, Result};
 use crate::bdevs::Bdevs;
 
 const CARVED: &str = "Carved Disk";
-/// Bytes of the GB of `size_gb`: as SPDK's MB are 2^20.
+/// The number of bytes of a GB in `size_gb`. As with SPDK's MB, units are powers of two.
 const GB_BYTES: u64 = 1 << 30;
 
-/// Returns a device if nothing claims it but its slices and its default socket, which is closed
-/// when the device is carved.
+/// Returns a device if only its slices and its default socket claim it. The default socket is
+/// closed when the device is carved.
 fn carvable(manager: &Manager, bdevs: &Bdevs, name: &str) -> Result<Arc<dyn BlockDevice>> {
     let slices =
         bdevs.iter().filter(|(_, bdev)| bdev.product == CARVED && bdev.bases == [name]).count();
@@ -52,7 +53,7 @@ pub(super) fn bdev_scsi_create(manager: &Manager, mut params: Params) -> Result<
     let start_bytes = offset.map(|offset| bytes(offset, block)).transpose()?;
     let known = Carving::open(&device)?.and_then(|carving| carving.map().find(&name).cloned());
     let (carving, slice) = match known {
-        // It is on the device already, and is given to a caller that asks for it as it is.
+        // The slice is on the device already. A caller that asks for exactly this slice gets it.
         Some(slice) => {
             if size_bytes.is_some_and(|asked| asked != slice.size_bytes)
                 || start_bytes.is_some_and(|asked| asked != slice.start_bytes)
@@ -112,7 +113,7 @@ pub(super) fn bdev_scsi_get_devices(manager: &Manager, mut params: Params) -> Re
     }
     let mut devices = Vec::new();
     for (name, _) in bdevs.iter().filter(|(name, _)| asked.as_ref().is_none_or(|it| it == *name)) {
-        // What others have is not for carving.
+        // Devices claimed by others are not carved.
         let Ok(device) = carvable(manager, &bdevs, name) else { continue };
         let block = u64::from(device.info().logical_block_bytes);
         let carving = Carving::open(&device)?;

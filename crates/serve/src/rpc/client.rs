@@ -11,19 +11,20 @@ use tracing::info;
 use super::manager::Manager;
 use super::params::Failure;
 
-/// Most bytes of one request.
+/// The maximum size of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 256 << 10;
-/// The most bytes of answers that wait to be taken. With more, the client's next request waits.
+/// The maximum number of bytes of answers that wait to be taken. Beyond it, the client's next
+/// request waits.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 pub(super) struct Client {
     /// The connection, which is non-blocking.
     stream: UnixStream,
-    /// Bytes that have come and were not answered yet.
+    /// Received bytes that were not answered yet.
     incoming: Vec<u8>,
     /// Answers that the client has not taken.
     outgoing: Vec<u8>,
-    /// When the client last sent or took something.
+    /// The time at which the client last sent or took something.
     pub(super) since: Instant,
     /// Whether the client has sent a whole request before.
     is_known: bool,
@@ -52,8 +53,8 @@ impl Client {
         self.incoming.len()
     }
 
-    /// Whether the client has to do something soon. If other clients wait to be accepted, one that
-    /// has sent no request yet has to send one.
+    /// Whether the client must act soon. A client that has sent no request yet must do so if other
+    /// clients wait to be accepted.
     pub(super) fn is_busy(&self, others_wait: bool) -> bool {
         self.has_answers() || !self.incoming.is_empty() || (others_wait && !self.is_known)
     }
@@ -66,8 +67,8 @@ impl Client {
         }
         let mut part = [0; 4096];
         while !self.ends && self.outgoing.len() < ANSWER_BYTES_MAX {
-            // What is whole is answered before more is taken: so there is never more than one
-            // request and a part.
+            // Answer complete requests before reading more, so that the buffer never has more than
+            // one request and a part of one.
             match self.stream.read(&mut part) {
                 Ok(0) => self.ends = true,
                 Ok(count) => {
@@ -98,7 +99,7 @@ impl Client {
             self.since = Instant::now();
         }
         if given == self.outgoing.len() {
-            // A long answer does not keep its memory.
+            // Free the memory of a long answer.
             self.outgoing = Vec::new();
         } else {
             self.outgoing.drain(..given);
@@ -140,7 +141,7 @@ impl Client {
         if let Some(why) = broken {
             info!(name: "refused", error = why, "what a client of JSON-RPC says makes no sense");
             answers.push(error_of(&Value::Null, &Failure::new(Failure::PARSE, why)));
-            // The server does not know where the next request begins.
+            // After invalid JSON, the server does not know where the next request begins.
             (self.ends, self.incoming) = (true, Vec::new());
         }
         for answer in answers {
@@ -154,7 +155,7 @@ impl Client {
         let message = "the request is not finished, or its answer not taken: send the whole request at once, and read the answer";
         let late = error_of(&Value::Null, &Failure::new(Failure::PARSE, message));
         if self.outgoing.is_empty() {
-            // One that does not take it misses nothing.
+            // If the client does not take the message, nothing is lost.
             let _ = self.stream.write(format!("{late}\n").as_bytes());
         }
     }
@@ -171,7 +172,8 @@ fn error_of(id: &Value, failure: &Failure) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": error})
 }
 
-/// Returns the answer to a value: none to a request without an id, a list to a list.
+/// Returns the answer to a value. A request without an id has no answer, and a list has a list of
+/// answers.
 fn answer(manager: &Manager, value: Value) -> Option<Value> {
     let Value::Array(batch) = value else { return answer_one(manager, value) };
     if batch.is_empty() {

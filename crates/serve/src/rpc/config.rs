@@ -1,10 +1,9 @@
-//! A configuration: the calls of a file, and the difference between them and the calls whose effect
-//! exists.
+//! Configurations: the calls in a file, and their difference from the calls whose effects exist.
 //!
 //! Invariants:
-//! - nothing has changed when [`Manager::apply`] fails: calls that it had made are undone, and
-//!   calls that it had undone are made again;
-//! - things that a client has made are not removed because a file does not have them.
+//! - When [`Manager::apply`] fails, nothing has changed: the calls that it made are undone, and the
+//!   calls that it undid are made again;
+//! - objects that a client has made are not removed because they are missing in a file.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +47,7 @@ pub struct ConfigChange {
 /// Returns the call that undoes another, if there is one.
 fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     let (undo, keys): (String, &[&str]) = match method {
-        // The contents of a disk that the file no longer has stay on their device.
+        // A disk that is no longer in the file keeps its content on the device.
         "bdev_scsi_create" => {
             let params = serde_json::json!({"name": params.get("name")?, "keep": true});
             return Some(("bdev_scsi_delete".into(), params));
@@ -88,19 +87,18 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
     Some((undo, Value::Object(named)))
 }
 
-/// Whether a call makes nothing that has a name: the names in its parameters are of existing
-/// things.
+/// Whether a call makes no named object: the names in its parameters refer to existing objects.
 fn is_about(method: &str) -> bool {
     matches!(method, "bdev_set_qos_limit" | "vhost_scsi_controller_add_target")
 }
 
-/// Returns a function that tells whether a name is of something that a call made.
+/// Returns a function that tells whether a name is that of an object that a call made.
 fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     let is_about = is_about(call.method);
     let of = |key: &str, letter: &str| {
         Some(format!("{}{letter}", call.params[key].as_str().unwrap_or_default()))
     };
-    // Before the numbers of parts, namespaces and units.
+    // The text before the numbers of parts, namespaces and units.
     let parts = match call.method {
         "bdev_split_create" => of("base_bdev", "p"),
         "bdev_nvme_attach_controller" => of("name", "n"),
@@ -116,7 +114,7 @@ fn made_by(call: &Call) -> impl Fn(&str) -> bool {
     move |name| match &parts {
         _ if is_about => false,
         None => name == what,
-        // A unit that is not its target's first has its own number behind an `l`.
+        // A unit that is not its target's first has its own number after an `l`.
         Some(parts) => {
             name.strip_prefix(parts.as_str()).is_some_and(|rest| rest.splitn(2, 'l').all(is_number))
         }
@@ -130,7 +128,7 @@ fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
         match params {
             Value::String(text) => makes(text),
             Value::Array(all) => all.iter().any(|one| names(one, is_about, makes)),
-            // Its own name is not used but made.
+            // The call makes the object with this name, and does not use it.
             Value::Object(map) => {
                 map.iter().any(|(key, one)| is_used(key) && names(one, is_about, makes))
             }
@@ -141,13 +139,13 @@ fn uses(call: &Call, makes: &impl Fn(&str) -> bool) -> bool {
 }
 
 impl Manager {
-    /// Applies the calls of a configuration: makes the new calls, undoes those that are no longer
-    /// in it, and undoes and makes again those that have changed. All else stays as it is,
-    /// including the things that clients have made.
+    /// Applies the calls of a configuration. Makes new calls, undoes calls that are no longer in
+    /// it, and undoes and repeats calls that have changed. Everything else stays, including objects
+    /// that clients have made.
     ///
     /// # Errors
-    /// All faults of the calls; nothing has changed then. One of the faults is a disk that is to be
-    /// removed while a guest has it.
+    /// All faults of the calls; nothing has changed then. Removing a disk that a guest uses is such
+    /// a fault.
     pub fn apply(&self, wanted: &[ConfigCall]) -> Result<ConfigChange, Vec<ConfigFault>> {
         let _alone = self.alone();
         let mut faults = Vec::new();
@@ -166,7 +164,7 @@ impl Manager {
         }
         let (undo, make) = self.difference(wanted)?;
         let mut change = ConfigChange { made: 0, undone: 0 };
-        // The last first: what is made of others goes before them.
+        // Undo the last calls first: objects built on others are removed before these.
         let mut undone = Vec::new();
         for call in undo.iter().rev() {
             match self.undo(call) {
@@ -199,7 +197,7 @@ impl Manager {
             return Ok(change);
         }
         for entry in made.into_iter().rev() {
-            // As it was carried out: with the names and numbers that it chose.
+            // Record the call as executed, with the names and numbers that it chose.
             let carried_out = |call: &&Call| {
                 call.method == entry.method && call.of_file && call.given == entry.params
             };
@@ -247,7 +245,7 @@ impl Manager {
         let mut doomed: BTreeSet<usize> =
             (0..calls.len()).filter(|at| calls[*at].of_file && !kept.contains(at)).collect();
         let mut faults = Vec::new();
-        // What is made of what goes comes later than that.
+        // Calls that use an object to be removed come after the call that made it.
         for at in 0..calls.len() {
             let call = &calls[at];
             let base = doomed.iter().find(|base| uses(call, &made_by(&calls[**base])));
@@ -269,7 +267,7 @@ impl Manager {
         for export in self.target.exports().iter().filter(|export| export.has_client) {
             let goes = |at: &usize| {
                 let call = &calls[*at];
-                // Targets of a SCSI host come and go while a guest has it.
+                // Targets of a SCSI host may be added and removed while a guest uses it.
                 call.method.starts_with("vhost_create_")
                     && call.params.get("ctrlr").is_some_and(|ctrlr| *ctrlr == json!(export.name))
             };
@@ -287,7 +285,7 @@ impl Manager {
         for (at, _) in of_wanted {
             calls[at].of_file = true;
         }
-        // In the order of the file.
+        // Make the calls in the order of the file.
         make.sort_by_key(|entry| entry.line);
         Ok((doomed.into_iter().map(|at| calls[at].clone()).collect(), make))
     }

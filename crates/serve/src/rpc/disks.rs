@@ -58,7 +58,7 @@ impl Manager {
         let served = self.serve_default(name, options);
         match &served {
             Ok(()) => _ = self.default_sockets().insert(name.to_owned(), options),
-            // It was just added.
+            // The device was just added, so nothing claims it.
             Err(_) => _ = self.bdevs().delete(name, &[DISK]),
         }
         served
@@ -97,7 +97,8 @@ impl Manager {
         let mut closed = Vec::new();
         for name in names {
             let Some(options) = self.default_sockets().get(name).copied() else { continue };
-            // With a front end it stays, and the call is told that the device is in use.
+            // With a connected front end the socket stays open, and the call reports that the
+            // device is in use.
             if self.target.remove(name, false).is_ok() {
                 self.bdevs().claim(name, false);
                 closed.push((name, options));
@@ -109,7 +110,7 @@ impl Manager {
                 self.default_sockets().remove(name);
                 info!(name: "closed", disk = name, method, "a call has taken a disk: its socket is closed");
             } else {
-                // The call has its own failure to tell of.
+                // The call reports its own failure.
                 let _ = self.serve_default(name, options);
             }
         }

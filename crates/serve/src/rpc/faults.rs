@@ -17,7 +17,7 @@ pub(super) fn bdev_error_create(manager: &Manager, mut params: Params) -> Result
     let mut bdevs = manager.bdevs();
     let below = bdevs.unclaimed(&base)?.disk.device.clone();
     let device = Arc::new(FaultDevice::new(below, FaultOptions::default())?);
-    // SPDK's name for it.
+    // SPDK's name for such a device.
     let name = format!("EE_{base}");
     let faults = device.control();
     bdevs.add(&name, device, ERROR, uuid.clone(), std::slice::from_ref(&base))?;

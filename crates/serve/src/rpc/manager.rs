@@ -20,7 +20,7 @@ use crate::bdevs::{Attach, Bdevs, OpenFile};
 use crate::nvmf::Nvmf;
 use crate::target::{BlkOptions, Target};
 
-/// A call that can be made again, with a name for its effect.
+/// A call that can be repeated, with the name of its effect.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) subsystem: &'static str,
@@ -38,9 +38,9 @@ pub struct Manager {
     pub(super) target: Arc<Target>,
     pub(super) bdevs: Mutex<Bdevs>,
     pub(super) calls: Mutex<Vec<Call>>,
-    /// Held while a call runs: calls are made one after the other.
+    /// Held while a call runs, so that calls run one after the other.
     alone: Mutex<()>,
-    /// Disks of the command line that are at their default sockets.
+    /// Disks of the command line that are served at their default sockets.
     default_sockets: Mutex<BTreeMap<String, BlkOptions>>,
     pub(super) open: OpenFile,
     pub(super) attach: OnceLock<Attach>,
@@ -141,7 +141,7 @@ impl Manager {
         schema::check(method, &mut checked)?;
         let given = Params::new(Some(checked.clone()))?;
         let result = self.with_devices_of(method, &checked, || run(self, given))?;
-        // A call that has made something is now the last of `calls`.
+        // If the call made something, it is now the last of `calls`.
         if let Some(call) = self.calls().last_mut().filter(|call| call.given.is_null()) {
             (call.given, call.of_file) = (params, of_file);
         }
@@ -167,7 +167,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Returns the calls that make all that exists now again.
+    /// Returns calls that make everything that exists now again.
     #[must_use]
     pub fn save(&self) -> Value {
         let config = |subsystem: &str| {

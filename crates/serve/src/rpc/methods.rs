@@ -1,4 +1,4 @@
-//! The methods.
+//! The methods of JSON-RPC calls.
 //!
 //! Long, because there is one function for each method.
 
@@ -36,7 +36,7 @@ use super::vhost::{
 };
 use crate::bdevs::Bdev;
 
-/// A method, and what it does.
+/// A method and its function.
 pub(super) struct Method {
     pub(super) name: &'static str,
     pub(super) run: fn(&Manager, Params) -> Result<Value>,
@@ -44,7 +44,7 @@ pub(super) struct Method {
 
 macro_rules! methods {
     ($($name:ident,)*) => {
-        /// All of them.
+        /// All methods.
         pub(super) const METHODS: &[Method] = &[$(Method { name: stringify!($name), run: $name },)*];
     };
 }
@@ -195,7 +195,7 @@ fn spdk_get_version(manager: &Manager, params: Params) -> Result<Value> {
 }
 
 fn rpc_get_methods(_: &Manager, mut params: Params) -> Result<Value> {
-    // All can be called at any time, and none has another name.
+    // All methods can be called at any time, and none has an alias.
     params.flag("current")?;
     params.flag("include_aliases")?;
     params.finish()?;
@@ -305,7 +305,7 @@ fn about(name: &str, bdev: &Bdev) -> Value {
 
 fn bdev_get_bdevs(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.text("name")?;
-    // What is not there now does not appear by itself.
+    // A device that does not exist now will not appear, so the time-out has no effect.
     params.number("timeout")?;
     params.finish()?;
     let bdevs = manager.bdevs();
@@ -461,7 +461,7 @@ fn bdev_raid_get_bdevs(manager: &Manager, mut params: Params) -> Result<Value> {
     if !matches!(category.as_str(), "all" | "online" | "configuring" | "offline") {
         return Err(Failure::params(format!("there is no category {category}")));
     }
-    // They are online, or not there.
+    // Every device is online.
     let is_shown = matches!(category.as_str(), "all" | "online");
     let bdevs = manager.bdevs();
     let raids = bdevs.iter().filter(|(_, bdev)| is_shown && bdev.product == RAID);
@@ -493,7 +493,7 @@ fn bdev_split_create(manager: &Manager, mut params: Params) -> Result<Value> {
     if count == 0 || each == 0 {
         return Err(Failure::new(-22, format!("{count} parts of {each} bytes are too many")));
     }
-    // As many as there is room for.
+    // Make as many parts as fit.
     let count = count.min(whole / each);
     if count == 0 {
         return Err(Failure::new(

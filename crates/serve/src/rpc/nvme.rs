@@ -14,7 +14,7 @@ const NVME: &str = "NVMe disk";
 fn address(trtype: &str, traddr: &str) -> Result<String> {
     match trtype.to_ascii_lowercase().as_str() {
         "pcie" => Ok(traddr.to_owned()),
-        // SPDK names the folder that the socket is in.
+        // SPDK names the folder that contains the socket.
         "vfiouser" if std::path::Path::new(traddr).is_dir() => {
             Ok(format!("vfio-user:{}/cntrl", traddr.trim_end_matches('/')))
         }
@@ -55,7 +55,7 @@ pub(super) fn bdev_nvme_attach_controller(manager: &Manager, mut params: Params)
 pub(super) fn bdev_nvme_detach_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.name("name")?;
     for path in ["trtype", "traddr", "adrfam", "trsvcid", "subnqn"] {
-        // A controller has one path here.
+        // Each controller has one path here.
         params.text(path)?;
     }
     params.finish()?;

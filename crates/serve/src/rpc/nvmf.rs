@@ -1,4 +1,4 @@
-//! Subsystems, their namespaces, and the controllers by which drivers have them.
+//! Subsystems, their namespaces, and their controllers for drivers.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::bdevs::uuid_of;
 use crate::nvmf::{SubsystemInfo, Transport};
 
 const VFIOUSER: &str = "VFIOUSER";
-/// Namespaces of a subsystem, if the call does not say how many.
+/// The number of namespaces of a subsystem if the call does not set it.
 const NAMESPACES: u64 = 32;
 const NAMESPACES_MAX: u64 = 1024;
 
@@ -39,7 +39,7 @@ fn check_trtype(trtype: &str) -> Result<()> {
     }
 }
 
-/// Returns the number that was asked for, or else the usual one, if it is within the bounds.
+/// Returns the requested number, or else the default, if it is within the bounds.
 fn within(name: &str, asked: Option<u64>, usual: u64, bounds: [u64; 2]) -> Result<u64> {
     let ([least, most], amount) = (bounds, asked.unwrap_or(usual));
     match (least..=most).contains(&amount) {
@@ -57,7 +57,7 @@ pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Re
     let io_size = params.number("max_io_size")?;
     let trap_doorbells = params.flag("disable_mappable_bar0")?;
     let shadow_doorbells = !params.flag("disable_shadow_doorbells")?;
-    // TCP's.
+    // An option of the TCP transport.
     params.flag("c2h_success")?;
     params.finish()?;
     check_trtype(&trtype)?;
@@ -107,15 +107,15 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     let nqn = params.name("nqn")?;
     let (serial, model) = (params.text("serial_number")?, params.text("model_number")?);
     let most = params.number("max_namespaces")?;
-    // A driver that reaches a controller's socket may have the controller: over vfio-user a driver
-    // has no name.
+    // Any driver that can connect to a controller's socket may use the controller, because a driver
+    // has no name in vfio-user.
     let any_host = params.flag("allow_any_host")?;
     params.finish()?;
     let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;
     if !nqn.starts_with("nqn.") || nqn.len() > 223 || !nqn.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(Failure::params(format!("{nqn} is not an NQN")));
     }
-    // Made of its name: the same whenever it is made.
+    // The serial number is derived from the name, so it never changes.
     let of_name = || uuid_of(&nqn).replace('-', "")[..20].to_uppercase();
     let serial_number = serial.clone().unwrap_or_else(of_name);
     let model_number = model.clone().unwrap_or_else(|| "qpair bdev Controller".to_owned());
@@ -174,7 +174,7 @@ pub(super) fn nvmf_subsystem_add_ns(manager: &Manager, mut params: Params) -> Re
     let its_uuid = uuid.as_ref().unwrap_or(&bdev.uuid);
     let digits = u128::from_str_radix(&its_uuid.replace('-', ""), 16);
     let digits = digits.map_err(|_| Failure::params(format!("{its_uuid} is not a UUID")))?;
-    // Zero asks for the first that is free, as none does.
+    // Zero, like no number, asks for the first free one.
     let asked = nsid.filter(|nsid| *nsid != 0);
     let asked = asked.map(|nsid| u32::try_from(nsid).unwrap_or(u32::MAX));
     let disk = bdev.disk.clone();

@@ -1,4 +1,4 @@
-//! The parameters of a call: read by name, and none left over.
+//! The parameters of a call: they are read by name, and none may be left over.
 
 use qpair_block::{Error, ErrorKind};
 use serde_json::{Map, Value};
@@ -29,7 +29,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
-            // A device of that name, rather than a file.
+            // ENODEV: there is no device of this name. ENOENT would mean a file.
             ErrorKind::NotFound => -19,
             ErrorKind::Exists => -17,
             ErrorKind::Busy => -16,
@@ -39,7 +39,7 @@ impl From<Error> for Failure {
             ErrorKind::Unsupported => -95,
             _ => -5,
         };
-        // With its way out.
+        // The message includes the remedy.
         Self { code, message: error.to_string() }
     }
 }

@@ -1,5 +1,5 @@
-//! The parameters of each method, and the pages that document them. Most of this file is the table,
-//! with one entry a method.
+//! The parameters of each method, and their documentation. Most of this file is the table, with one
+//! entry for each method.
 //!
 //! Invariant: a call is checked against this table before its method runs, so a parameter that is
 //! not in it reaches no method.
@@ -764,9 +764,9 @@ mod tests {
     use crate::rpc::Manager;
     use crate::target::{Target, TargetOptions};
 
-    /// Every parameter of the table is read by its method, as what the table says: another type is
-    /// refused by its name. The other way round needs no test, as a parameter that is not in the
-    /// table reaches no method.
+    /// Every method reads each of its parameters in the table with the type stated there: a value
+    /// of another type is refused by the parameter's name. The reverse needs no test, because a
+    /// parameter that is not in the table reaches no method.
     #[test]
     fn methods_read_what_the_table_has() {
         let names: Vec<_> = SCHEMAS.iter().map(|schema| schema.method).collect();
@@ -795,7 +795,7 @@ mod tests {
         }
     }
 
-    /// The names of all parameters, each after those that it is in.
+    /// Returns the paths of all parameters, each after its enclosing parameter.
     fn paths(params: &[Param]) -> Vec<Vec<&'static str>> {
         let mut all = Vec::new();
         for param in params {
@@ -816,8 +816,8 @@ mod tests {
         }
     }
 
-    /// Returns all needed parameters, with the value `odd` at a path, or without the parameter
-    /// there.
+    /// Returns all required parameters. At `path`, the value is `odd`, or missing if `odd` is
+    /// `None`.
     fn given(params: &[Param], path: &[&str], odd: Option<Value>) -> Map<String, Value> {
         let mut all = Map::new();
         for param in params {

@@ -1,7 +1,7 @@
 //! SCSI hosts that this process drives itself, and disks of other vhost-user back ends.
 //!
-//! Invariant: a unit that has gone is a device only while something claims it. Then its requests
-//! fail, until the claim ends or the unit is back.
+//! Invariant: a unit that is gone remains a device only while something claims it. Its requests
+//! fail until the claim ends or the unit comes back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::bdevs::{Attach, Bdevs, ScsiHost, ScsiPlace};
 const SCSI: &str = "SCSI disk";
 const VIRTIO_SCSI: &str = "Virtio SCSI Disk";
 const VIRTIO_BLK: &str = "VirtioBlk Disk";
-/// The event of a unit that came, went or cannot be used.
+/// The log event of a unit that was added, was removed or cannot be used.
 const EVENT: &str = "scsi_unit";
 
 /// A unit that is a device.
@@ -131,7 +131,7 @@ impl Manager {
             for (place, unit) in &mut scsi.units {
                 unit.is_gone |= news.gone.contains(&place.target);
             }
-            // Another unit may be in its place by now: what nothing claims is opened anew.
+            // Another unit may have its place by now, so a device that nothing claims is reopened.
             scsi.drop_gone(&mut bdevs, self);
             if news.is_news
                 && let Err(error) = scsi.scan(name, &mut bdevs)
@@ -162,7 +162,7 @@ impl Manager {
             return Err(Failure::new(-17, message));
         }
         let mut scsi = AttachedScsi::new(traddr, product, (self.ways()?.scsi)(address)?);
-        // What happened before is in the scan.
+        // The scan includes earlier changes.
         scsi.host.news();
         if let Err(error) = scsi.scan(name, &mut bdevs) {
             detach(&mut bdevs, &scsi, self);
@@ -192,7 +192,7 @@ impl Manager {
 /// Deletes all devices of a host. None of them may be claimed.
 fn detach(bdevs: &mut Bdevs, scsi: &AttachedScsi, manager: &Manager) {
     for bdev in scsi.names() {
-        // The callers know that it is there and that nothing claims it.
+        // The callers know that the device exists and that nothing claims it.
         let _ = bdevs.delete(bdev, &[scsi.product]);
         manager.unmade("bdev", bdev);
     }
@@ -209,7 +209,7 @@ pub(super) fn not_attached(bdevs: &Bdevs, name: &str) -> Result<()> {
 pub(super) fn bdev_scsi_attach_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let (name, traddr) = (params.name("name")?, params.name("traddr")?);
     params.finish()?;
-    // As disks are named, without the unit.
+    // The address has the form of a disk's name, without the unit.
     let address = traddr.strip_prefix("scsi:").unwrap_or(&traddr);
     let names = manager.attach_scsi(&name, address, address, SCSI)?;
     let params = kept(&[("name", json!(name)), ("traddr", json!(traddr))]);
@@ -251,7 +251,7 @@ pub(super) fn bdev_scsi_get_controllers(manager: &Manager, mut params: Params) -
     }
 }
 
-/// The folder of a socket stands for the socket in it, as with NVMe.
+/// Returns the path of a socket. A folder stands for the socket in it, as with NVMe.
 fn socket_of(traddr: &str) -> String {
     match Path::new(traddr).is_dir() {
         true => format!("{}/cntrl", traddr.trim_end_matches('/')),

@@ -1,12 +1,12 @@
 //! The server's socket and its clients. One thread serves the clients in turn.
 //!
 //! Invariants:
-//! - a client that sends whole requests and takes its answers is never closed from here, however
-//!   many others keep half of one: those go first;
-//! - what all clients have sent of unfinished requests has at most
+//! - a client that sends complete requests and takes its answers is never disconnected by the
+//!   server, however many other clients leave requests unfinished: those are disconnected first;
+//! - the unfinished requests of all clients together have at most
 //!   [`RpcLimits::unfinished_bytes_max`] bytes.
 //!
-//! Calls are made one after the other anyway, so more threads would answer no sooner.
+//! Calls run one after the other in any case, so more threads would not answer sooner.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -141,8 +141,8 @@ impl Serving {
         }
     }
 
-    /// Sleeps until a client or the stop signal has something, a client is late, or a new client
-    /// comes. Returns the clients that have something, and whether a new one comes.
+    /// Sleeps until a client or the stop signal is ready, a client is late, or a new client
+    /// connects. Returns the clients that are ready, and whether a new client waits.
     fn wait(&self, stop: &Stop) -> (Vec<u64>, bool) {
         let numbers: Vec<u64> = self.clients.keys().copied().collect();
         let is_full = self.clients.len() >= self.limits.clients_max;
@@ -155,7 +155,8 @@ impl Serving {
         let (now, timeout) = (Instant::now(), self.timeout(is_full));
         let due = self.clients.values().filter(|client| client.is_busy(is_full));
         let nap = due.map(|client| (client.since + timeout).saturating_duration_since(now)).min();
-        // Full, one that waits would end each sleep at once: it is looked for afterwards.
+        // If all places are taken, a waiting client would end each sleep at once, so it is checked
+        // for afterwards.
         let nap = if is_full {
             fds[1] = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::empty());
             Some(nap.unwrap_or(self.limits.timeout_full).max(Duration::from_millis(1)))
@@ -166,7 +167,7 @@ impl Serving {
             tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: nap.subsec_nanos().into(),
         });
-        // However it ends, the next turn looks.
+        // Whether the wait fails or not, the next turn checks all clients.
         let _ = rustix::event::poll(&mut fds, nap.as_ref());
         let has_news = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let ready = numbers.into_iter().zip(&fds[2..]).filter(|(_, fd)| has_news(fd));
@@ -195,8 +196,8 @@ impl Serving {
         }
     }
 
-    /// Ends clients that are late with a request or an answer, and those whose unfinished requests
-    /// have too many bytes: the oldest first.
+    /// Disconnects clients that are late with a request or an answer. Then disconnects clients
+    /// while the unfinished requests have too many bytes in all, the oldest first.
     fn send_away(&mut self, ready: &[u64], comes: bool) {
         let is_full = comes && self.clients.len() >= self.limits.clients_max;
         let timeout = self.timeout(is_full);
@@ -206,7 +207,7 @@ impl Serving {
             busy.map(|(number, client)| (client.since, *number)).collect();
         busy.sort_unstable();
         for (since, number) in busy {
-            // One that had something in this turn may have more to say.
+            // A client that was ready in this turn may have sent more.
             let is_late = since.elapsed() >= timeout && !ready.contains(&number);
             if !is_late && bytes <= self.limits.unfinished_bytes_max {
                 continue;

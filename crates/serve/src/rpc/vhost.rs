@@ -109,7 +109,7 @@ pub(super) fn vhost_scsi_controller_remove_target(
 
 pub(super) fn vhost_delete_controller(manager: &Manager, mut params: Params) -> Result<Value> {
     let name = params.name("ctrlr")?;
-    // Ours: SPDK's has no word for it.
+    // This parameter is ours: SPDK has none for it.
     let force = params.flag("force")?;
     params.finish()?;
     let exports = manager.target.exports();

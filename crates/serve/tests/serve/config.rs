@@ -1,4 +1,4 @@
-//! Tests of what a configuration makes, and of the change from one to another.
+//! Tests of applying a configuration, and of changing it.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -64,7 +64,7 @@ fn only_the_difference_is_made() {
     let change = manager.apply(&calls(&first)).unwrap();
     assert_eq!(change, ConfigChange { made: 5, undone: 0 });
     assert_eq!(manager.apply(&calls(&first)).unwrap(), ConfigChange::default());
-    // Saved, it is what was given; loaded elsewhere, it is the same.
+    // The saved configuration equals the given one, and is the same after loading it elsewhere.
     let saved = manager.save();
     assert_eq!(rig_of(&saved).manager.save(), saved);
 
@@ -73,7 +73,7 @@ fn only_the_difference_is_made() {
         export.map(|export| export.disks()[0].clone())
     };
     let kept = disk_of("a").unwrap();
-    // B has another size: what is made of it is made anew, and A is left alone.
+    // B has another size, so everything made of it is made again, while A stays unchanged.
     let second =
         [malloc("A", 2048), malloc("B", 8192), split, served("a", "A"), served("b", "Bp1")];
     let change = manager.apply(&calls(&second)).unwrap();
@@ -99,7 +99,7 @@ fn a_wrong_one_is_named_line_by_line_and_changes_nothing() {
         lines(&[malloc("A", 2048), ("no_such", json!({})), ("spdk_get_version", json!({}))]),
         [2, 3]
     );
-    // A is to have another size, and is made again as it was.
+    // A is removed to get another size, and is restored when a later call fails.
     let file = ("bdev_aio_create", json!({"name": "F", "filename": "/nowhere"}));
     let wrong = [malloc("A", 4096), served("a", "A"), file, malloc("C", 64), served("c", "D")];
     assert_eq!(lines(&wrong), [3, 5]);
@@ -152,7 +152,7 @@ fn limits_and_targets_are_made_and_undone() {
     let saved = manager.save();
     assert_eq!(rig_of(&saved).manager.save(), saved);
 
-    // Another limit concerns no other call; one that goes is none.
+    // A changed limit affects no other call, and a removed one means no limit.
     let mut second = first.clone();
     second[2] = limit("A", 5000);
     assert_eq!(manager.apply(&calls(&second)).unwrap(), ConfigChange { made: 1, undone: 1 });
@@ -160,8 +160,8 @@ fn limits_and_targets_are_made_and_undone() {
     second[2] = limit("B", 1000);
     manager.apply(&calls(&second)).unwrap();
     assert_eq!((limit_of("A"), limit_of("B")), (None, Some(1000)));
-    // A has another size, while a guest has the host: its target goes and comes, and so does its
-    // limit.
+    // A gets another size while a guest uses the host: its target is removed and added again, and
+    // so is its limit.
     second[2] = limit("A", 2000);
     manager.apply(&calls(&second)).unwrap();
     let guest = UnixStream::connect(folder.path().join("s")).unwrap();
@@ -173,7 +173,7 @@ fn limits_and_targets_are_made_and_undone() {
     assert_eq!((limit_of("A"), targets()), (Some(2000), vec![at(0, "A", 4096), at(5, "B", 64)]));
     let faults = manager.apply(&calls(&second[..2])).unwrap_err();
     assert!(faults[0].what.contains("a guest has it"), "{faults:?}");
-    // What is wrong takes back what was made, by the numbers that were chosen.
+    // A failing call undoes the calls made before it, by the numbers that were chosen.
     let before = manager.save();
     let mut wrong = second.to_vec();
     wrong.extend([malloc("C", 64), in_host(-1, "C"), in_host(-1, "D")]);
@@ -239,7 +239,8 @@ fn subsystems_are_made_and_undone() {
     let names =
         || target.namespaces().into_iter().map(|it| it.disks()[0].name.clone()).collect::<Vec<_>>();
     assert_eq!(names(), ["A", "B"]);
-    // One of another size is a namespace again, and what cannot be changes nothing.
+    // A device of another size becomes a namespace again. A call that cannot be undone changes
+    // nothing.
     let mut second = first.clone();
     second[1] = malloc("B", 4096);
     let change = manager.apply(&calls(&second)).unwrap();

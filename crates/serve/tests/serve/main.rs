@@ -1,5 +1,5 @@
-//! The target from outside: its faces, its methods, its configuration. `hostile` and `idle` count
-//! what a process has, and have one each.
+//! Tests the target from outside: its protocols, its methods, its configuration. `hostile` and
+//! `idle` count resources of a whole process, so each is a program of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -1,4 +1,4 @@
-//! A device with other limits than the device below it.
+//! A device that reports other limits than the device below it.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl BlockDevice for Narrow {
         self.inner.grow(size_bytes)
     }
 
-    /// Something that no layer makes up.
+    /// A counter that the layers above must not invent.
     fn resets(&self) -> u64 {
         3
     }

@@ -38,7 +38,7 @@ fn listener(traddr: &str) -> Value {
     json!({"nqn": NQN, "listen_address": {"trtype": "VFIOUSER", "traddr": traddr}})
 }
 
-/// A subsystem of these devices, and its controllers.
+/// Makes a subsystem of these devices with these controllers.
 fn serve(rig: &mut Rig, bdevs: &[&str], controllers: &[&str]) {
     rig.ok("nvmf_create_transport", json!({"trtype": "VFIOUSER"}));
     rig.ok("nvmf_create_subsystem", json!({"nqn": NQN, "allow_any_host": true}));
@@ -59,7 +59,7 @@ fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     }
 }
 
-/// Once the client before has gone.
+/// Connects once the previous client has disconnected.
 fn connect(path: &Path) -> Arc<Client> {
     let mut client = None;
     wait_for("the client before to be gone", || {
@@ -101,13 +101,13 @@ fn our_driver_on_our_target() {
     }
 }
 
-/// Devices want an alignment that drivers' memory does not have, and drivers send more at once than
-/// devices take.
+/// Devices require an alignment that drivers' memory does not have, and drivers send larger
+/// requests than devices accept.
 #[test]
 fn data_are_copied_and_cut_where_they_must_be() {
     let of_inner = ram();
     let info = DeviceInfo { transfer_bytes_max: 8192, depth_max: 2, ..of_inner.info().clone() };
-    // No memory is ever so aligned.
+    // No memory has this alignment.
     let picky = DeviceInfo { memory_alignment_bytes: 1 << 30, ..info.clone() };
     for (info, bounces) in [(info, false), (picky, true)] {
         cut(Arc::new(Narrow { info, inner: of_inner.clone() }), bounces);
@@ -135,7 +135,7 @@ fn cut(base: Arc<dyn BlockDevice>, bounces: bool) {
     assert_eq!(bounced > 0, bounces, "{bounced} of 16 commands at least");
 }
 
-/// Requests without data, one after the other on a channel of their own.
+/// Executes requests without data, one after the other on a separate channel.
 fn done<const N: usize>(device: &impl BlockDevice, requests: [Request; N]) {
     let options = ChannelOptions { depth: 1, arenas: Vec::new(), wake: None };
     let mut channel = device.open_channel(&options).unwrap();
@@ -149,8 +149,9 @@ fn done<const N: usize>(device: &impl BlockDevice, requests: [Request; N]) {
     }
 }
 
-/// Identify Controller speaks for all namespaces: zeroes are written on each of them, and
-/// deallocation is advice where a device knows none.
+/// Identify Controller describes all namespaces at once. Zeroes are written on a namespace whose
+/// device cannot write them by itself, and deallocation has no effect if a device does not support
+/// it.
 #[test]
 fn verbs_that_a_device_lacks() {
     let faulty = |discards, writes_zeroes| {
@@ -164,7 +165,7 @@ fn verbs_that_a_device_lacks() {
         control.set_error(IoError::UNSUPPORTED);
         (Arc::new(faults) as Arc<dyn BlockDevice>, control)
     };
-    // The device says that it has neither; or that it has both, and refuses them when it is asked.
+    // The device reports neither operation; or it reports both, and refuses them.
     for (says, asked) in [(false, 0), (true, 1)] {
         let (device, control) = faulty(says, says);
         let mut rig = Rig::start(&device);
@@ -175,7 +176,7 @@ fn verbs_that_a_device_lacks() {
         let mut channel = SerialChannel::open(&device).unwrap();
         let bytes = vec![7; 32 << 10];
         channel.write(0, &bytes).unwrap();
-        // What changes the device is counted together.
+        // All operations that change the device are counted together.
         let before = control.seen(Op::Write);
         control.fail_next(Op::Write, asked);
         done(&device, [0, 1].map(|tag| Request::write_zeroes(4096, (16 << 10) + 512, tag)));
@@ -184,10 +185,10 @@ fn verbs_that_a_device_lacks() {
         let (zeroes_at, zeroes_end) = (4096, 4096 + (16 << 10) + 512);
         assert!(read[zeroes_at..zeroes_end].iter().all(|byte| *byte == 0));
         assert!(read[..zeroes_at].iter().chain(&read[zeroes_end..]).all(|byte| *byte == 7));
-        // Twice three writes; before them it is asked until it has refused.
+        // Two times three writes. Before them, the device is asked until it has refused.
         assert_eq!(control.seen(Op::Write) - before, asked + 2 * 3);
-        // Another device that deallocates: all may be asked, and one that does not succeeds in
-        // doing nothing.
+        // With a device that supports deallocation beside it, all namespaces may be asked. One
+        // without support succeeds without doing anything.
         rig.ok("bdev_malloc_create", json!({"name": "M", "num_blocks": 256, "block_size": 4096}));
         rig.ok("nvmf_subsystem_add_ns", namespace("M"));
         drop((channel, device, controller));
@@ -214,7 +215,7 @@ fn several_namespaces_at_several_controllers() {
     assert_eq!(found["listen_addresses"][1]["traddr"], "b", "{all}");
     let uuid = rig.ok("bdev_get_bdevs", json!({"name": "M"}))[0]["uuid"].clone();
     assert_eq!(found["namespaces"][1]["uuid"], uuid, "{all}");
-    // In a folder the socket is called as SPDK calls it.
+    // In a folder, the socket has SPDK's name.
     let (one, other) =
         (open(&rig, "a.sock", WaitMode::Poll), open(&rig, "b/cntrl", WaitMode::Sleep));
     let ids = [&one, &other].map(|it| it.info().identify.controller_id);
@@ -233,10 +234,10 @@ fn several_namespaces_at_several_controllers() {
     assert_eq!(one.open_namespace(2).unwrap().size_bytes(), 1 << 20);
 }
 
-/// The driver hears of events while a channel is looked at.
+/// Polls a channel until the driver reports an event.
 fn hear(what: &str, controller: &Controller, channel: &mut SerialChannel, events: u64) {
     wait_for(what, || {
-        // Its namespace may have gone.
+        // The read may fail, because the namespace may be gone.
         let _ = channel.read(0, &mut [0; 4096]);
         controller.events() == events
     });
@@ -258,7 +259,7 @@ fn drivers_are_told_of_changes() {
     hear("an event of a resize", &controller, &mut channel, 1);
     assert_eq!(rig.ok("nvmf_subsystem_add_ns", namespace("M")), 2);
     hear("an event of a namespace that came", &controller, &mut channel, 2);
-    // The namespace is the driver's as long as no call says otherwise.
+    // The namespace stays attached until a call removes it.
     let remove = json!({"nqn": NQN, "nsid": 1});
     rig.refused(-16, "nvmf_subsystem_remove_ns", remove);
     channel.write(0, &[2; 4096]).unwrap();
@@ -316,8 +317,8 @@ fn errors_of_devices_reach_the_driver() {
     assert_eq!(channel.write(0, &bytes).unwrap_err().kind(), ErrorKind::ReadOnly);
 }
 
-/// Commands that take their time complete by themselves, the worker does other things meanwhile,
-/// and a reset waits for them.
+/// Slow commands complete by themselves, the worker does other work meanwhile, and a reset waits
+/// for them.
 #[test]
 fn slow_devices_hold_nobody_up() {
     let mut rig = Rig::start(&ram());
@@ -352,7 +353,7 @@ fn slow_devices_hold_nobody_up() {
         channel.poll(&mut done);
     }
     assert!(done.iter().all(|it| it.result.is_ok()));
-    // Held up by the reads, the second would be the last.
+    // If the reads delayed them, the second write would be the last.
     assert!(others > 2, "{others} writes beside reads that take 0.5 s together");
     done.clear();
     submit(&mut channel);
@@ -439,8 +440,8 @@ fn a_subsystem_goes_with_all_that_it_has() {
     rig.ok("nvmf_create_subsystem", json!({"nqn": NQN}));
 }
 
-/// A driver that sends whatever it likes, in the middle of which it closes its memory, deletes its
-/// queues, and goes.
+/// A driver that sends random commands, and then suddenly closes its memory, deletes its queues and
+/// disconnects.
 fn hostile(path: &Path, random: &mut fastrand::Rng) {
     let client = connect(path);
     let arena =
@@ -514,7 +515,7 @@ fn hostile(path: &Path, random: &mut fastrand::Rng) {
         if odd.is_err() {
             return;
         }
-        // Completions are never looked at; heads move all the same.
+        // The driver ignores completions, but moves the heads.
         let _ = write32(doorbell(number, true, 4), random.u32(0..entries));
     }
 }
@@ -557,7 +558,7 @@ fn hostile_drivers_end_nobody_elses_work() {
     let bad = rig.folder.path().join("bad.sock");
     for round in 0..60 {
         if round % 4 == 3 {
-            // Not even the protocol.
+            // Send bytes that are not even the protocol.
             let noise: Vec<u8> = (0..random.usize(0..200)).map(|_| random.u8(..)).collect();
             let _ = UnixStream::connect(&bad).unwrap().write_all(&noise);
             continue;
@@ -567,7 +568,7 @@ fn hostile_drivers_end_nobody_elses_work() {
     is_over.store(true, Ordering::Relaxed);
     let (rounds, resets) = guest.join().unwrap();
     assert!(rounds > 0 && resets == 0);
-    // The next driver has it all to itself.
+    // The next driver can use the controller.
     let controller = open(&rig, "bad.sock", WaitMode::Poll);
     let device = controller.open_default_namespace(None).unwrap();
     let mut channel = SerialChannel::open(&device).unwrap();
@@ -577,7 +578,7 @@ fn hostile_drivers_end_nobody_elses_work() {
     assert_eq!(read, [5; 4096]);
 }
 
-/// Times that the target's one worker has gone to sleep so far.
+/// Returns how often the target's only worker has gone to sleep so far.
 fn sleeps(rig: &Rig) -> u64 {
     let tid = rig.target.workers()[0].tid;
     let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
@@ -585,7 +586,7 @@ fn sleeps(rig: &Rig) -> u64 {
     line.unwrap().trim().parse().unwrap()
 }
 
-/// A controller of one device, on a target that sleeps, and its driver.
+/// Serves a controller of one device on a target that sleeps, and attaches a driver.
 fn shadowed(wait: WaitMode) -> (Rig, Arc<Controller>) {
     let mut rig = Rig::start(&ram());
     serve(&mut rig, &["base"], &["a.sock"]);
@@ -595,7 +596,7 @@ fn shadowed(wait: WaitMode) -> (Rig, Arc<Controller>) {
     (rig, controller)
 }
 
-/// Reads of random blocks, all at once.
+/// Bursts of reads of random blocks.
 struct Bursts {
     channel: Box<dyn IoChannel>,
     arena: Arc<Arena>,
@@ -619,7 +620,7 @@ impl Bursts {
             let buffer = self.arena.lease().unwrap();
             let offset = self.random.u64(0..256) * 4096;
             self.channel.submit(Request::read(offset, 4096, buffer, tag.into())).unwrap();
-            // Some are rung for one by one.
+            // Ring for some of them one by one.
             if self.random.u8(0..4) == 0 {
                 self.channel.kick();
             }
@@ -634,8 +635,8 @@ impl Bursts {
     }
 }
 
-/// A controller whose driver does nothing sleeps until it is rung. It once looked a thousand times
-/// a second, since no thread is woken by doorbells that are mapped.
+/// A controller whose driver is idle sleeps until the driver rings. A regression: it woke a
+/// thousand times a second, because mapped doorbells wake no thread.
 #[test]
 fn an_idle_controller_sleeps_until_it_is_rung() {
     for wait in [WaitMode::Poll, WaitMode::Sleep] {
@@ -643,7 +644,7 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
         let device = controller.open_default_namespace(None).unwrap();
         let mut bursts = Bursts::new(&device, 1);
         bursts.read(1);
-        // Until it has gone to sleep.
+        // Wait until the controller sleeps.
         let mut before = sleeps(&rig);
         loop {
             std::thread::sleep(Duration::from_millis(50));
@@ -657,7 +658,7 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
         for count in [1, 5, Bursts::DEPTH] {
             bursts.read(count);
         }
-        // What is counted counts, once it has watched long enough to sleep again.
+        // The counter works: it changes once the controller has polled long enough to sleep again.
         let mut looks = 0;
         while sleeps(&rig) == before {
             std::thread::sleep(Duration::from_millis(1));
@@ -668,8 +669,8 @@ fn an_idle_controller_sleeps_until_it_is_rung() {
     }
 }
 
-/// No wake-up is lost, however a load stops and starts: a command that was not seen would end by
-/// its time-out, with an error.
+/// No wake-up is lost, however a load stops and starts: a missed command would end with a time-out
+/// error.
 ///
 /// With `QPAIR_DOORBELL_SECONDS=3600` and `QPAIR_DOORBELL_SEED=N`, the following runs for longer:
 /// `cargo test -p qpair-serve --test serve stops_and_starts -- --nocapture`.
@@ -700,7 +701,8 @@ fn a_load_stops_and_starts() {
                 _ => random.u32(1..=Bursts::DEPTH),
             });
             bursts_done += 1;
-            // About as long as the controller watches before it sleeps, shorter and longer.
+            // Shorter than, equal to, and longer than the time that the controller polls before it
+            // sleeps.
             let pause = match random.u8(0..4) {
                 0 => 0,
                 1 => random.u64(0..30),

@@ -74,7 +74,7 @@ pub(crate) fn ram() -> Arc<dyn BlockDevice> {
 }
 
 impl Rig {
-    /// Files are `device`, whatever they are called.
+    /// Starts a rig. Every file that a call opens is `device`, whatever its path is.
     pub(crate) fn start(device: &Arc<dyn BlockDevice>) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let target = Target::new(TargetOptions::default()).unwrap();
@@ -124,7 +124,7 @@ impl Rig {
         answer["result"].clone()
     }
 
-    /// A call that fails with this code, and changes nothing.
+    /// Makes a call that must fail with this code and change nothing.
     #[track_caller]
     pub(crate) fn refused(&mut self, code: i64, method: &str, params: Value) {
         let state = |rig: &mut Self| {
@@ -138,7 +138,7 @@ impl Rig {
             ]
             .map(|method| {
                 let mut told = rig.ok(method, Value::Null);
-                // A socket that was closed and is there again is the last.
+                // A socket that was closed and opened again is last in the list.
                 if let ("vhost_get_controllers", Some(all)) = (method, told.as_array_mut()) {
                     all.sort_by_key(|controller| controller["ctrlr"].to_string());
                 }

@@ -12,7 +12,7 @@ use qpair_block::SerialChannel;
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 use serde_json::{Value, json};
 
-/// The front end of `v.sock`, once the one before has gone.
+/// Connects a front end to `v.sock`, once the previous one has disconnected.
 fn front_end(rig: &Rig) -> VhostUserBlk {
     let path = rig.folder.path().join("v.sock");
     let mut tries = 0;
@@ -61,8 +61,8 @@ fn custom_disks_lie_on_their_device() {
     let config = rig.ok("framework_get_config", json!({"name": "bdev"}));
     drop(rig);
 
-    // Another target finds them on the device, by the calls that were saved or without knowing
-    // their sizes.
+    // Another target finds the slices on the device, by the saved calls or without knowing their
+    // sizes.
     let mut rig = Rig::start(&device);
     let saved =
         config.as_array().unwrap().iter().find(|call| call["params"]["name"] == "a").unwrap();
@@ -122,8 +122,8 @@ fn limits_are_set_and_saved() {
     assert_eq!(rig.ok("framework_get_config", json!({"name": "bdev"})), json!([]));
 }
 
-/// A worker that sleeps is told when requests that it has have their turn, also if the limit came
-/// after the guest.
+/// A sleeping worker is woken when requests held back by a limit may run, even if the limit was set
+/// after the guest connected.
 #[test]
 fn requests_that_wait_for_a_limit_come_back() {
     let mut rig = Rig::start(&ram());
@@ -240,8 +240,8 @@ fn a_scsi_host_has_targets() {
     rig.ok("bdev_aio_delete", json!({"name": "base"}));
 }
 
-/// The page in the documentation is the one that the table makes.
-/// `QPAIR_WRITE_REFERENCE=1 cargo test -p qpair-serve --test serve` writes it.
+/// The page in the documentation matches the table. `QPAIR_WRITE_REFERENCE=1 cargo test -p
+/// qpair-serve --test serve` writes it.
 #[test]
 fn the_reference_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/rpc.md");

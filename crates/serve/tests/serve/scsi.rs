@@ -1,5 +1,5 @@
-//! A SCSI host over its socket: queues that sleep are woken by kicks, by targets that come and go,
-//! and by tasks.
+//! A SCSI host over its socket: sleeping queues are woken by kicks, by targets that are added and
+//! removed, and by task management.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -93,7 +93,8 @@ impl Guest {
         guest
     }
 
-    /// Offers a chain of two: what is read, and what is written; or of the second alone.
+    /// Offers a chain of two parts, one to be read and one to be written by the device; or only the
+    /// second part if `sent` is empty.
     fn offer(&mut self, which: u16, sent: &[u8], written_bytes: usize) {
         let memory = self.memory.clone();
         let start = usize::from(which) * RING_BYTES;
@@ -124,7 +125,7 @@ impl Guest {
         }
     }
 
-    /// Waits for a call, and takes what was written.
+    /// Waits for a call, and returns the bytes that the device wrote.
     #[track_caller]
     fn wait(&mut self, which: u16, written_bytes: usize) -> Vec<u8> {
         let memory = self.memory.clone();
@@ -145,7 +146,7 @@ impl Guest {
         bytes
     }
 
-    /// The response and the status of TEST UNIT READY.
+    /// Sends TEST UNIT READY, and returns its response and status.
     #[track_caller]
     fn is_ready(&mut self, target: u8) -> (u8, u8) {
         let mut cdb = [0; CDB_BYTES];
@@ -169,7 +170,7 @@ fn ram(name: &str) -> Arc<Disk> {
     Disk::new(name, Arc::new(RamDevice::new(options).unwrap()))
 }
 
-/// Until the workers sleep, as the kernel sees them.
+/// Waits until the kernel reports that the workers sleep.
 fn asleep(target: &Target) {
     let sleeps = |tid: u32| {
         let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
@@ -194,7 +195,7 @@ fn queues_that_sleep_are_woken() {
     assert_eq!(target.add_scsi_target("host", None, &ram("first")).unwrap(), 0);
     let mut guest = Guest::connect(&path);
     guest.offer(EVENT_QUEUE, &[], EVENT_BYTES);
-    // Power on, and that another guest has come, are told.
+    // The unit attentions come first: power on, and that another guest has connected.
     while guest.is_ready(0) == (response::OK, CHECK_CONDITION) {}
     assert_eq!(guest.is_ready(0), (response::OK, GOOD));
     assert_eq!(guest.is_ready(6).0, response::BAD_TARGET);
@@ -213,7 +214,7 @@ fn queues_that_sleep_are_woken() {
         assert_eq!(guest.wait(CONTROL_QUEUE, 1), [response::OK]);
         assert_eq!(guest.is_ready(6), (response::OK, CHECK_CONDITION));
         asleep(&target);
-        // The queue that has a channel to it sleeps, and lets it go all the same.
+        // The queue with a channel to the disk sleeps, and still releases it.
         let disk = target.remove_scsi_target("host", 6).unwrap();
         while Arc::strong_count(&disk) > 1 {
             std::thread::yield_now();
@@ -221,7 +222,7 @@ fn queues_that_sleep_are_woken() {
         assert_eq!(guest.event().reason, event::REMOVED);
         assert_eq!(guest.is_ready(6).0, response::BAD_TARGET);
     }
-    // All rings come back, the one of events too, with what it has not been used for.
+    // All rings are returned, the event ring with its unused buffers.
     for (ring, expected) in [(1u32, 6u32), (0, 3)] {
         let state = RingState { ring, number: 0 }.payload();
         let request = Request::GetVringBase as u32;

@@ -1,5 +1,5 @@
-//! The target and the front end of this project against each other, and the front end against
-//! QEMU's storage daemon.
+//! Tests the project's target and front end against each other, and the front end against QEMU's
+//! storage daemon.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 #![allow(clippy::print_stdout, reason = "skips are reported")]
@@ -51,7 +51,7 @@ fn open(path: &Path) -> VhostUserBlk {
     }
 }
 
-/// A device for each check: the one before has to have gone.
+/// Runs each conformance check on a new connection, once the previous one has ended.
 fn conforms(path: &Path) {
     let options = Options { rounds: 60, ..Options::default() };
     run(|| Arc::new(open(path)), options).assert_passed();
@@ -69,7 +69,7 @@ fn our_front_end_on_our_target() {
     }
 }
 
-/// A guest's memory goes to an NVMe drive in user space as it is: nothing copies it on the way.
+/// A guest's memory reaches a user-space NVMe drive without any copy.
 #[test]
 fn an_nvme_drive_reaches_the_guests_memory() {
     let folder = folder();
@@ -96,7 +96,7 @@ fn an_nvme_drive_reaches_the_guests_memory() {
     conforms(&path);
 }
 
-/// A guest is offered what the device knows, and nothing else.
+/// A guest is offered the operations that the device supports, and no others.
 #[test]
 fn verbs_are_those_of_the_device() {
     let folder = folder();
@@ -113,7 +113,7 @@ fn verbs_are_those_of_the_device() {
     }
 }
 
-/// QEMU's storage daemon on a file, if there is one here.
+/// QEMU's storage daemon on a file, if it is installed.
 struct Daemon(Child);
 
 impl Daemon {
@@ -141,7 +141,7 @@ impl Daemon {
     }
 
     fn kill(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -161,8 +161,8 @@ fn our_front_end_on_qemu() {
     conforms(&path);
 }
 
-/// Writes blocks with their round's stamp, many at a time, and then reads all of them. Nothing may
-/// fail.
+/// Writes blocks stamped with their round, many at a time, and then reads all of them. No request
+/// may fail.
 fn hammer(device: &dyn BlockDevice, rounds: u64, mut at_round: impl FnMut(u64)) {
     const BLOCKS: u64 = 64;
     let arena = Arena::new(4096, 16, device.info().arena_options()).unwrap();
@@ -193,7 +193,7 @@ fn hammer(device: &dyn BlockDevice, rounds: u64, mut at_round: impl FnMut(u64)) 
                 at_round(round);
             }
         }
-        // What the next round writes is written after this.
+        // The next round must be written after this one.
         drain(&mut channel, 0);
     }
     for block in 0..BLOCKS {

@@ -65,7 +65,7 @@ impl<'s> Chores<'s> {
         }
     }
 
-    /// Accepts errors for which maintenance may be refused: a full pool, and a lack of free pages.
+    /// Accepts the errors that maintenance may return: a full pool, and a lack of free pages.
     fn refused(&self, doing: &str, error: &Error) {
         if !matches!(error.kind(), ErrorKind::Limit | ErrorKind::NoSpace) {
             self.lists.take_error(doing, error);
@@ -95,7 +95,7 @@ impl<'s> Chores<'s> {
         self.store.rename_table(&other_name(name), name)
     }
 
-    /// Makes a backup, and reads all its data as a transaction of that time.
+    /// Makes a backup, and reads all its data as a transaction at the backup's time.
     fn backup(&mut self) -> Result<()> {
         let device = |options| -> Result<Arc<dyn BlockDevice>> {
             let device = RamDevice::new(options);

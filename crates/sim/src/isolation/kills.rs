@@ -100,7 +100,7 @@ fn kill_a_store(seed: u64, kills: u64, folder: &Path, runs: &mut Runs) -> Result
     let path = folder.join(format!("killed-{seed}"));
     make(seed, &path)?;
     let mut rng = Rng::with_seed(!seed);
-    // The lives whose end nobody has seen yet.
+    // The incarnations that have not been judged yet.
     let mut history = History::default();
     for life in 1..=kills + 1 {
         if runs.console.is_over() {
@@ -112,7 +112,7 @@ fn kill_a_store(seed: u64, kills: u64, folder: &Path, runs: &mut Runs) -> Result
         if let Some(wrong) = said.wrong {
             return Err(wrong);
         }
-        // One that was killed before it had read anything changed nothing.
+        // A process that was killed before it had read anything changed nothing.
         let Some(state) = said.state else { continue };
         if life > 1 {
             history.recovered = Some(state.clone());
@@ -144,14 +144,15 @@ fn live(
         let said = scope.spawn(move || out.map_or(Ok(Said::default()), Said::read));
         let complaint = scope.spawn(move || {
             let mut text = String::new();
-            // What is no text is no complaint.
+            // Output that is not text is not an error message.
             let _ = err.map(|mut err| err.read_to_string(&mut text));
             text
         });
         let ended = match is_last {
             true => Some(child.wait()?),
             false => {
-                // As often in the first moments, which are recovery's, as in all later ones.
+                // Half of the kills come early, while the store is recovered; the others at any
+                // later time.
                 let most_ms = 16 << rng.u8(0..7);
                 std::thread::sleep(Duration::from_millis(2 + rng.u64(0..most_ms)));
                 let ended = child.try_wait()?;

@@ -27,7 +27,7 @@ struct Pipe;
 
 impl Pipe {
     fn say(line: &Line) {
-        // Nobody listens any more: then nothing is asked of this process either.
+        // If the parent no longer reads, it also no longer needs this output.
         let _ = io::stdout().lock().write_all(line.text().as_bytes());
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn run(options: &Options, store: &Path) -> ExitCode {
     match live(options, store) {
         Ok(()) => ExitCode::SUCCESS,
         Err(wrong) => {
-            // The one who kills reads it.
+            // The parent process reads this.
             let _ = writeln!(io::stderr(), "{wrong}");
             ExitCode::FAILURE
         }
@@ -80,7 +80,7 @@ fn live(options: &Options, path: &Path) -> Result<(), String> {
     let lists = Lists::open(&store, plan.habits, recorder, unexpected);
     let lists = Arc::new(lists.map_err(|error| said("opening tables", &error))?);
     let mut rng = Rng::with_seed(options.seed ^ options.life << 32);
-    // Nobody has changed anything yet: what is found is what the crash before left.
+    // Nothing has changed yet, so this is the state that the last crash left.
     let state = ready(lists.state_now(&Threads(&store), &mut rng));
     let state = state.map_err(|error| said("reading all lists", &error))?;
     lists.begin_with(&state);

@@ -24,7 +24,7 @@ pub(super) enum On {
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) habits: Habits,
-    /// Whether processes are tasks on the workers, and not separate threads.
+    /// Whether the processes are tasks on the workers. Otherwise they are threads.
     pub(super) tasks: bool,
     pub(super) processes: u32,
     pub(super) transactions: usize,
@@ -37,7 +37,7 @@ pub(super) struct Plan {
     pub(super) on: On,
     /// Whether checkpoints, compactions, tables and backups run beside the transactions.
     pub(super) has_chores: bool,
-    /// Whether the store is opened again at the end, and everything is read once more.
+    /// Whether the store is reopened at the end, and everything is read once more.
     pub(super) reopens: bool,
     pub(super) canary: Option<Canary>,
 }

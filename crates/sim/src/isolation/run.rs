@@ -46,7 +46,7 @@ pub(super) fn run(
     let wrong = lists.first_wrong();
     drop((lists, device));
     if plan.on == On::File {
-        // The folder goes in the end.
+        // The whole folder is removed at the end of the program.
         let _ = std::fs::remove_file(folder.join(format!("store-{}", plan.seed)));
     }
     match wrong {

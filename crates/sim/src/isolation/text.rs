@@ -1,4 +1,4 @@
-//! A history as lines of text: what a process that is killed leaves.
+//! A history as lines of text, which survives when the process that writes it is killed.
 //!
 //! ```text
 //! s 1:5,6 2:7                      the lists when it had opened the store
@@ -6,8 +6,8 @@
 //! e 0 C 15                         it was acknowledged at 15 (R: rolled back)
 //! ```
 //!
-//! Operations are `a` append, `r` read of a row, `R` read by a range, `u` takes back from an
-//! operation on.
+//! The letters of operations: `a` appends, `r` reads a row, `R` reads a range, and `u` undoes the
+//! operations from a given one on.
 
 use std::fmt::Write as _;
 

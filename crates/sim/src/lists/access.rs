@@ -16,7 +16,8 @@ pub(crate) type Record = (Vec<u8>, Vec<u8>);
 pub(crate) trait Reads {
     async fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// The records of a range in the order of their keys, found from its end if `reverse`.
+    /// Returns the records of a range in the order of their keys. If `reverse`, the range is read
+    /// from its end.
     async fn range(
         &mut self,
         table: &Table,
@@ -45,13 +46,13 @@ pub(crate) trait Session {
     async fn pause(&self);
 }
 
-/// A thread that is not a worker.
+/// A session of a thread that is not a worker.
 pub(crate) struct Threads<'s>(pub(crate) &'s Store);
 
 /// Returns the result of a future that is ready at once: the calls of a thread.
 ///
 /// # Panics
-/// If the future is not ready.
+/// Panics if the future is not ready.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
@@ -59,7 +60,7 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Restores the order of keys.
+/// Sorts records by ascending key.
 fn in_order(mut records: Vec<Record>, reverse: bool) -> Vec<Record> {
     if reverse {
         records.reverse();

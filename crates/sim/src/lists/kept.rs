@@ -112,7 +112,7 @@ impl Lists {
         List(self.generations[slot as usize].load(Ordering::Relaxed) * OPEN_LISTS + slot)
     }
 
-    /// Returns one of all lists, most often one that is appended to.
+    /// Returns any list, most often one that is still appended to.
     pub(crate) fn some_old_list(&self, rng: &mut Rng) -> List {
         let list = self.some_list(rng);
         match rng.u8(0..8) {
@@ -278,7 +278,7 @@ impl Lists {
             _ => {}
         }
         if rows.len() == all && rng.bool() {
-            // All of them at once.
+            // Delete all records first.
             let mut deleted = 0;
             for table in &self.tables[..self.habits.layout.tables()] {
                 deleted += to.delete_range(table, layout::keys_of(list)).await?;
@@ -331,7 +331,7 @@ impl Lists {
         self.state((&mut snapshot, &self.tables), rng).await
     }
 
-    /// Reads all lists at one moment, and records this as a transaction.
+    /// Reads all lists at one moment, and records the read as a transaction.
     pub(crate) async fn read_all(
         &self,
         session: &impl Session,
@@ -346,7 +346,7 @@ impl Lists {
         Ok(state)
     }
 
-    /// Reads all lists of a reopened store, or of a copy whose moment was between two others.
+    /// Reads all lists of a reopened store, or of a copy that was made between two given moments.
     pub(crate) fn read_copy(
         &self,
         copy: &Store,

@@ -67,8 +67,7 @@ impl Load<'_> {
                 arguments.push("-".to_owned());
             }
             Action::Delete => {
-                // What the last writer has in some table; or nothing, of a table that may not be
-                // there.
+                // The keys that the last writer has in some table. There may be no such table.
                 let state = {
                     let history = self.history.lock();
                     let writer = &history.writers[self.plan.writers];
@@ -141,7 +140,7 @@ fn run(program: &Path, arguments: &[String], input: &[u8]) -> Result<(), String>
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| said("starting", error))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A command that ended says why below.
+        // If the command has ended, its exit status is reported below.
         let _ = stdin.write_all(input);
     }
     let output = child.wait_with_output().map_err(|error| said("waiting for", error))?;

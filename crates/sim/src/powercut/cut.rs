@@ -12,13 +12,13 @@ use super::record::{Record, Step};
 pub(super) enum Fate {
     AllLost,
     AllKept,
-    /// Each lost or kept.
+    /// Each write is lost or kept.
     Each,
-    /// Each lost, kept, or torn.
+    /// Each write is lost, kept, or torn.
     Torn,
-    /// All kept but one of the last few, which is lost or torn.
+    /// All writes are kept except one of the last few, which is lost or torn.
     OneLost,
-    /// All lost but one of the last few.
+    /// All writes are lost except one of the last few.
     OneKept,
 }
 
@@ -33,7 +33,7 @@ const FATES: [Fate; 8] = [
     Fate::OneKept,
 ];
 
-/// Builds the images of moments that come one after the other.
+/// Builds the images of several moments, in ascending order.
 pub(super) struct Cutter<'r> {
     record: &'r Record,
     /// The data of each device that certainly survives.
@@ -71,12 +71,12 @@ impl<'r> Cutter<'r> {
         }
     }
 
-    /// The images that a loss of power leaves now, and how many writes were not flushed.
+    /// Returns the images that a loss of power leaves now, and the number of unflushed writes.
     pub(super) fn cut(&self, rng: &mut Rng) -> (Vec<Image>, Fate, usize) {
         let fate = FATES[rng.usize(..FATES.len())];
         let mut images = self.durable.clone();
         let unflushed: usize = self.pending.iter().map(Vec::len).sum();
-        // The write that is treated otherwise, counted back from the last one of the last device.
+        // The one write with the other fate, counted back from the last write of the last device.
         let mut odd = Some(rng.usize(..unflushed.clamp(1, 16)));
         for steps in self.pending.iter().rev() {
             let odd_here = odd.and_then(|odd| steps.len().checked_sub(odd + 1));
@@ -113,7 +113,8 @@ fn is_forced(step: &Step) -> bool {
     matches!(step, Step::Write { forced: true, .. })
 }
 
-/// Does those blocks of a step that `keeps` names by their number and how many there are.
+/// Applies the blocks of a step for which `keeps` returns true. `keeps` gets the number of a block
+/// and the number of blocks.
 fn apply(
     record: &Record,
     step: usize,
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(states(0, false), BTreeSet::from([[0; 4]]));
         let after_flush = states(3, false);
         assert!(after_flush.iter().all(|state| state[..2] == [1, 1]), "{after_flush:?}");
-        // The other device's flush does nothing for this one.
+        // A flush of the other device has no effect on this one.
         let second: BTreeSet<_> = after_flush.iter().map(|state| [state[2], state[3]]).collect();
         assert_eq!(second, BTreeSet::from([[0, 0], [0, 3], [3, 0], [3, 3]]));
         let first: BTreeSet<_> =

@@ -8,7 +8,7 @@ use super::history::{Found, Place};
 use super::image::Image;
 use super::plan::Plan;
 
-/// Judges a store that is there; `found` is what the engine found in the same images.
+/// Judges an existing store. `found` is the data that the engine found in the same images.
 pub(super) fn judge_files(
     plan: &Plan,
     program: &Path,
@@ -65,8 +65,8 @@ pub(super) fn judge_files(
     }
 }
 
-/// Runs a command; whether it succeeded, and what it printed, or why it failed if it printed
-/// nothing.
+/// Runs a command. Returns whether it succeeded, and its output; or the reason of the failure if it
+/// printed nothing.
 fn run(program: &Path, arguments: &[&str], store: &[&str]) -> Result<(bool, String), String> {
     let mut command = Command::new(program);
     command.args(arguments).args(store).stdin(Stdio::null());

@@ -2,15 +2,15 @@
 //! first sector, then for each request a sector with a header, and behind it the bytes that were
 //! written.
 //!
-//! All numbers are little-endian. A log is judged as it is read: what does not fit is an error, and
-//! nothing panics.
+//! All numbers are little-endian. The parser validates a log while it reads it: an invalid log is
+//! an error, never a panic.
 
 use std::ops::Range;
 
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 const VERSION: u64 = 1;
 
-/// Bytes of a header that mean something; its sector is filled up with zeroes.
+/// The number of meaningful bytes of a header; zeroes fill the rest of its sector.
 pub(super) const HEADER_BYTES: usize = 32;
 
 const FLUSH: u64 = 1;
@@ -22,11 +22,11 @@ const KNOWN: u64 = FLUSH | FUA | DISCARD | MARK | METADATA;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Place of its header in the log, bytes.
+    /// The position of its header in the log, in bytes.
     pub(super) header_at: u64,
-    /// The device's cache was flushed before anything else of this request.
+    /// Whether the request flushed the device's cache before doing anything else.
     pub(super) flushes: bool,
-    /// The bytes survive a loss of power by themselves.
+    /// Whether the bytes survive a loss of power without a flush (FUA).
     pub(super) forced: bool,
     pub(super) change: Change,
 }
@@ -50,8 +50,8 @@ fn word(log: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Reads a whole log, whose sectors have `sector_bytes`; `device_bytes` bounds the places that it
-/// may name.
+/// Parses a whole log with sectors of `sector_bytes`. No entry may name a position beyond
+/// `device_bytes`.
 pub(super) fn parse(
     log: &[u8],
     sector_bytes: u32,
@@ -81,7 +81,8 @@ pub(super) fn parse(
     Ok(entries)
 }
 
-/// The number of entries at the last flush; 0 before the first one, which writes the superblock.
+/// Returns the number of entries at the last flush; 0 before the first flush, which writes the
+/// superblock.
 fn entries_of_superblock(log: &[u8], sector_bytes: u32) -> Result<u64, String> {
     let superblock = log.get(..log.len().min(sector_bytes as usize)).unwrap_or_default();
     if superblock.iter().all(|byte| *byte == 0) {
@@ -101,7 +102,7 @@ fn entries_of_superblock(log: &[u8], sector_bytes: u32) -> Result<u64, String> {
     word(superblock, 16).ok_or_else(|| wrong("no number of entries"))
 }
 
-/// The entry whose header is at `at`; none at the end of the log.
+/// Parses the entry whose header is at `at`. Returns `None` at the end of the log.
 fn entry(log: &[u8], at: usize, sector: u64, device_bytes: u64) -> Result<Option<Entry>, String> {
     let wrong = |what: &str| format!("the entry at byte {at} of the log {what}");
     let words = [0, 8, 16, 24].map(|offset| word(log, at.saturating_add(offset)));
@@ -210,7 +211,7 @@ mod tests {
                 log[at] = rng.u8(..);
             }
             log.truncate(rng.usize(..=log.len()));
-            // An error or not: nobody knows here.
+            // Random bytes may parse or not; this must only not panic.
             let _ = parse(&log, 512, 1 << 20);
         }
     }

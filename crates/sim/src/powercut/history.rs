@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use super::recorder::Mark;
 
-/// A table and a key in it, whose first two characters are the writer.
+/// A table and a key in it. The first two characters of the key name the writer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) table: String,
     pub(super) key: String,
 }
 
-/// A written value. Its bytes follow from this and the key.
+/// A written value. Its bytes follow from these fields and the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     /// A number that differs for each operation of a run.
@@ -24,7 +24,7 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// The bytes: letters and digits, so that the command can load them as text.
+    /// Returns the value's bytes: letters and digits, so that the command can load them as text.
     pub(super) fn bytes(self, key: &str) -> Vec<u8> {
         let mut text = format!("{:x}/{key}/", self.stamp).into_bytes();
         let mut rng = fastrand::Rng::with_seed(self.stamp ^ (self.len as u64) << 40);
@@ -48,7 +48,7 @@ pub(super) struct Operation {
     pub(super) sets: BTreeMap<Place, Option<Value>>,
 }
 
-/// One writer's keys: what they held in the beginning, and what was asked for since.
+/// One writer's keys: their values at the beginning, and the operations requested since.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writer {
     pub(super) base: State,
@@ -60,7 +60,7 @@ pub(super) struct History {
     pub(super) writers: Vec<Writer>,
 }
 
-/// How many operations of a writer must have happened, and how many can have.
+/// The smallest and the greatest number of a writer's operations that can have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) least: usize,
@@ -84,13 +84,13 @@ impl History {
             }
         }
         for (bounds, writer) in bounds.iter_mut().zip(&self.writers) {
-            // The next one may have been under way; the one after it had not begun.
+            // The operation after that may have been in progress; later ones had not begun.
             bounds.most = (bounds.most + 1).min(writer.operations.len());
         }
         bounds
     }
 
-    /// The history that begins with what was found, if the bounds allow that.
+    /// Returns the history that begins with the data found, if the bounds permit that data.
     pub(super) fn explain(&self, bounds: &[Bounds], found: &Found) -> Result<Self, String> {
         let mut parts = vec![Found::new(); self.writers.len()];
         for (place, bytes) in found {
@@ -126,7 +126,7 @@ impl Writer {
         sets.into_iter().any(|(place, value)| value.is_some() || before.contains_key(place))
     }
 
-    /// The state that the bytes found are, or what is wrong with them.
+    /// Returns the state that matches the bytes found, or a description of the difference.
     fn explain(&self, bounds: Bounds, found: &Found) -> Result<State, String> {
         let mut state = self.state(bounds.least);
         let mut nearest: Option<(usize, String)> = None;
@@ -163,8 +163,8 @@ impl Operation {
     }
 }
 
-/// The state if the bytes are those of `state`, or at some keys those of `partly`; otherwise how
-/// many keys differ, and the first.
+/// Returns `state` if the bytes found match it, where some keys may match `partly` instead.
+/// Otherwise returns the number of keys that differ, and the first of them.
 fn compare(
     state: &State,
     partly: Option<&Operation>,
@@ -213,7 +213,7 @@ fn told(value: Option<&Value>, place: &Place) -> String {
     shown(value.map(|value| value.bytes(&place.key)).as_ref())
 }
 
-/// The beginning of a value, which names who wrote it.
+/// Returns the beginning of a value, which names its writer.
 fn shown(bytes: Option<&Vec<u8>>) -> String {
     bytes.map_or_else(
         || "missing".to_owned(),
@@ -235,7 +235,8 @@ mod tests {
         Place { table: "t".to_owned(), key: key.to_owned() }
     }
 
-    /// A writer that puts a key with each operation and, with the last one, removes all.
+    /// A history of one writer: each operation puts a key; if `last_is_atomic`, the last one
+    /// removes all keys.
     fn history(operations: usize, last_is_atomic: bool) -> History {
         let mut history = History::new(1);
         let key = |number: usize| place(&format!("00/{number}"));

@@ -1,4 +1,4 @@
-//! The content of a device, as chunks that copies share until one of them is changed.
+//! The content of a device, in chunks that copies share until one of them is changed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -81,7 +81,7 @@ impl Image {
         Ok(file)
     }
 
-    /// The chunks with their places, the last one as far as the device goes.
+    /// Returns the chunks with their positions. The last chunk ends at the end of the device.
     fn whole_chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.chunks.iter().filter_map(|(number, chunk)| {
             let at = number * CHUNK_BYTES as u64;

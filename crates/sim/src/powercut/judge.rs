@@ -1,5 +1,5 @@
-//! The judgement of a state after a loss of power: the store must open, be sound, and have the data
-//! that it must have.
+//! Judges a state after a loss of power: the store must open, be sound, and have the data that it
+//! must have.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ pub(super) struct Expected<'a> {
     pub(super) is_made: bool,
 }
 
-/// Judges a store; what was found in it, or nothing if there is none and none had to be.
+/// Judges a store. Returns the data found in it, or `None` if there is no store and none was
+/// required.
 pub(super) fn judge(
     plan: &Plan,
     images: &[Image],

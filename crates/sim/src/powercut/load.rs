@@ -1,8 +1,8 @@
-//! One life of a store on recorded devices: it is opened, what is there is read, writers work in
-//! threads, and it is closed.
+//! One incarnation of a store on recorded devices: the store is opened, its content is read,
+//! writers work in threads, and the store is closed.
 //!
-//! A writer notes an operation before it asks for it. When the call has returned, it marks that in
-//! the record before it goes on.
+//! A writer notes an operation before requesting it. When the call has returned, the writer adds a
+//! mark to the record before it continues.
 
 use qpair_block::locks::Mutex;
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use super::recorder::{Mark, Recorder};
 use super::rig::Rig;
 
 const TABLES: [&str; 2] = ["left", "right"];
-/// Keys of a writer in each table.
+/// The number of keys of a writer in each table.
 const KEYS: u32 = 60;
-/// Records of a sorted load.
+/// The number of records of a sorted load.
 const LOADED: u32 = 400;
 
 pub(super) fn said(doing: &str) -> impl Fn(Error) -> String {
@@ -46,12 +46,12 @@ pub(super) struct Load<'a> {
     pub(super) plan: &'a Plan,
     pub(super) recorder: &'a Recorder,
     pub(super) history: &'a Mutex<History>,
-    /// Stamps of values, each given once in a run.
+    /// The next stamp of a value. Each stamp is used once in a run.
     pub(super) stamps: &'a AtomicU64,
 }
 
 impl Load<'_> {
-    /// Opens the store of a life, explains what is there by what may be, and has the writers work.
+    /// Opens the store, checks that its content is permitted, and runs the writers.
     pub(super) fn run(
         &self,
         rig: &Rig,
@@ -102,7 +102,7 @@ impl Load<'_> {
         })
     }
 
-    /// Notes an operation that is about to be asked for; its number.
+    /// Notes an operation that is about to be requested, and returns its number.
     pub(super) fn begin(&self, writer: usize, operation: Operation) -> usize {
         let mut history = self.history.lock();
         let operations = &mut history.writers[writer].operations;
@@ -110,8 +110,8 @@ impl Load<'_> {
         operations.len() - 1
     }
 
-    /// Marks that an operation has returned. One that found nothing to change wrote nothing, and so
-    /// waited for nothing: `durable` is not said of it.
+    /// Marks that an operation has returned. `durable` must be false for an operation that found
+    /// nothing to change: it wrote nothing, and so it waited for nothing.
     pub(super) fn returned(&self, writer: usize, operation: usize, durable: bool) {
         let durable = durable && {
             let history = self.history.lock();
@@ -124,7 +124,7 @@ impl Load<'_> {
         self.recorder.mark(Mark::Returned { writer, operation, durable });
     }
 
-    /// All that was asked for is durable, of writers that are not at work.
+    /// Marks all operations of the idle writers as durable.
     fn all_durable(&self) {
         let history = self.history.lock();
         for (number, writer) in history.writers.iter().enumerate() {
@@ -192,7 +192,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Removes a range of a writer's keys, which need not take place at once.
+    /// Removes a range of a writer's keys. The removal need not be atomic.
     fn remove_range(
         &self,
         tables: &[Table; 2],
@@ -204,7 +204,7 @@ impl Load<'_> {
         let sets = (from..to).map(|key| (key_at(table, writer, key), None));
         let sets: BTreeMap<Place, Option<Value>> = sets.collect();
         let number = self.begin(writer, Operation { is_atomic: false, sets });
-        // Keys are filled up behind their number.
+        // Keys have padding behind their number.
         let (from, to) = (format!("{writer:02}/{from:05}"), format!("{writer:02}/{to:05}"));
         tables[table]
             .delete_range(from.as_bytes()..to.as_bytes())
@@ -213,7 +213,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Checkpoints, compactions, and tables that are loaded and dropped.
+    /// Runs maintenance: checkpoints, compactions, and tables that are loaded and dropped.
     fn chores(&self, store: &Store, life: &Life, rng: &mut Rng) -> Result<(), String> {
         let writer = self.plan.writers;
         for _ in 0..rng.usize(0..4).min(life.operations) {
@@ -252,7 +252,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Records for a table of the last writer's, in the order of their keys.
+    /// Returns records for a table of the last writer, in the order of their keys.
     pub(super) fn records(
         &self,
         table: &str,
@@ -273,7 +273,7 @@ fn place(writer: usize, rng: &mut Rng) -> Place {
     key_at(rng.usize(0..2), writer, rng.u32(0..KEYS))
 }
 
-/// A key of a writer. Some are long.
+/// Returns a key of a writer. Some keys are long.
 fn key_at(table: usize, writer: usize, key: u32) -> Place {
     let filler = "-".repeat((key as usize * 7) % 30);
     Place { table: TABLES[table].to_owned(), key: format!("{writer:02}/{key:05}{filler}") }

@@ -70,11 +70,11 @@ pub struct Options {
     qpair: Option<PathBuf>,
 }
 
-/// Exit code where the storage daemon is missing, as for other tests that are skipped.
+/// The exit code if the storage daemon is missing, as for other skipped tests.
 const SKIPPED: u8 = 77;
 
-/// Runs it; the exit code is 1 if something was wrong, or a planted fault was not found, 77 if the
-/// daemon is missing, and 130 after Ctrl-C.
+/// Runs all seeds. The exit code is 1 if something was wrong or a planted fault was not found, 77
+/// if the daemon is missing, and 130 after Ctrl-C.
 pub fn run(options: &Options) -> ExitCode {
     let mut console = Console::new();
     if !has_daemon() {
@@ -110,7 +110,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Runs seed after seed. The first failure ends a search for a planted fault.
+/// Runs the seeds in order. When searching for a planted fault, stops at the first failure.
 fn run_all(
     options: &Options,
     program: Option<&Path>,

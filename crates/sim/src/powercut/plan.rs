@@ -9,16 +9,16 @@ use qpair_engine::{Canary, LogPlace, StoreOptions};
 
 use super::record::Shape;
 
-/// Bytes of a member, and of a log device.
+/// The size of a member, and of a log device, in bytes.
 const MEMBER_BYTES: u64 = 48 << 20;
 const LOG_DEVICE_BYTES: u64 = 16 << 20;
 
 /// A fault to plant, which must be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The cut takes what was flushed for what was not.
+    /// The cut discards data that was flushed.
     LostFlush,
-    /// The load's store does not wait until its log survives a loss of power.
+    /// The store of the load does not wait until its log survives a loss of power.
     UnflushedLog,
     Engine(Canary),
 }
@@ -45,7 +45,7 @@ impl Fault {
     }
 }
 
-/// A command of the program, run on the recorded devices.
+/// A command of the program to run on the recorded devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Load {
@@ -53,7 +53,7 @@ pub(super) enum Action {
     },
     Delete,
     Compact,
-    /// Onto so many devices, which are recorded and cut too.
+    /// Copies to this many devices, which are recorded and cut too.
     Copy {
         targets: usize,
     },
@@ -63,7 +63,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Recorded devices that it makes a store on.
+    /// Returns the number of recorded devices that the command makes a store on.
     pub(super) fn targets(self) -> usize {
         match self {
             Self::Copy { targets } | Self::Backup { targets } => targets,
@@ -72,12 +72,12 @@ impl Action {
     }
 }
 
-/// One life of a store: from power on to the loss of power.
+/// One incarnation of a store, from power on to the loss of power.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
-    /// Operations of each writer, before a close.
+    /// The number of operations of each writer before the store is closed.
     pub(super) operations: usize,
-    /// The store is opened again after that, and written as often.
+    /// Whether the store is then reopened, and the same number of operations follows.
     pub(super) reopens: bool,
     pub(super) action: Option<Action>,
 }
@@ -96,7 +96,7 @@ pub(super) struct Plan {
     checkpoint_bytes: u64,
     pub(super) has_log: bool,
     pub(super) value_bytes_max: usize,
-    /// Large values lie in pieces.
+    /// Whether large values have several runs of pages.
     in_pieces: bool,
     pub(super) lives: Vec<Life>,
     pub(super) fault: Option<Fault>,
@@ -107,9 +107,9 @@ fn one_of<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 }
 
 impl Plan {
-    /// Twelve seeds in a row have all numbers of members, with and without a log device, directly
-    /// and through a target. Without the program nothing goes through a target, and no command is
-    /// run.
+    /// Returns the plan of a seed. Any twelve consecutive seeds cover all numbers of members, with
+    /// and without a log device, directly and through a target. Without the program, no device is
+    /// behind a target, and no command is run.
     pub(super) fn new(seed: u64, has_program: bool, fault: Option<Fault>) -> Self {
         let rng = &mut Rng::with_seed(seed);
         let page_size = one_of(rng, &[512, 1024, 4096, 4096, 8192]);
@@ -147,7 +147,7 @@ impl Plan {
         }
     }
 
-    /// The devices of a store: its members, and its log device.
+    /// Returns the devices of a store: its members and its log device.
     pub(super) fn shapes(&self) -> Vec<Shape> {
         let shape = |size_bytes| Shape { size_bytes, block_bytes: self.block_bytes };
         let mut shapes = vec![shape(MEMBER_BYTES); self.members];
@@ -159,7 +159,7 @@ impl Plan {
         Shape { size_bytes: MEMBER_BYTES, block_bytes: self.block_bytes }
     }
 
-    /// The members, and the options for a store on these devices. Nothing is planted in it.
+    /// Returns the members and the options for a store on these devices. No bug is planted.
     pub(super) fn store(
         &self,
         mut devices: Vec<Arc<dyn BlockDevice>>,
@@ -179,7 +179,7 @@ impl Plan {
         (devices, options)
     }
 
-    /// The same with what is planted in the store of a load.
+    /// Like [`Self::store`], with the planted bug for the store of a load.
     pub(super) fn store_of_load(
         &self,
         devices: Vec<Arc<dyn BlockDevice>>,

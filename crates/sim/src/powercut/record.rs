@@ -1,4 +1,4 @@
-//! A record: what all devices of a load did, and what the load knew, in one order.
+//! A record: the actions of all devices during a load, and the marks of the load, in one order.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use super::recorder::{Arrival, Mark, Recorder};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) size_bytes: u64,
-    /// Smallest unit of a request; a write is torn between two of these.
+    /// The smallest unit of a request, in bytes. A write can be torn between two units.
     pub(super) block_bytes: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Bytes of a device's log are at a place of the device.
+    /// A write of bytes, which are in the device's log, to a position of the device.
     Write {
         device: usize,
         at: u64,
@@ -27,7 +27,7 @@ pub(super) enum Step {
         at: u64,
         len: u64,
     },
-    /// All that the device did before survives a loss of power.
+    /// A flush: all earlier writes of the device survive a loss of power.
     Flush {
         device: usize,
     },
@@ -40,7 +40,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the logs that arrived. Each entry takes the place of its arrival among those of other
+    /// Parses the logs that arrived. Each entry is ordered by its arrival among the entries of all
     /// devices.
     pub(super) fn new(recorder: &Recorder, shapes: &[Shape]) -> Result<Self, String> {
         let (logs, arrivals) = recorder.take();
@@ -76,12 +76,12 @@ impl Record {
         &self.logs
     }
 
-    /// The bytes that a write of a device wrote.
+    /// Returns the bytes that a write of a device wrote.
     pub(super) fn bytes(&self, device: usize, from: &Range<usize>) -> &[u8] {
         self.logs.get(device).and_then(|log| log.get(from.clone())).unwrap_or_default()
     }
 
-    /// The marks of the first `steps` steps.
+    /// Returns the marks among the first `steps` steps.
     pub(super) fn marks(&self, steps: usize) -> impl Iterator<Item = Mark> {
         let before = &self.steps[..steps.min(self.steps.len())];
         before.iter().filter_map(|step| match step {

@@ -1,9 +1,9 @@
-//! The place where the logs of all devices arrive, in one order.
+//! Collects the logs of all devices, in one order.
 //!
 //! Each `blklogwrites` node writes its log to an NBD server of this process. The order in which
-//! these writes arrive is the record's time: a request of a device was submitted before its entry
-//! arrived, and was answered after it. Marks of the load go into the same order. So whatever a mark
-//! says had happened before each entry behind it.
+//! these writes arrive is the record's time: a device's request was submitted before its entry
+//! arrived, and was answered after that. Marks of the load enter the same order. A mark therefore
+//! precedes every entry behind it.
 
 use qpair_block::locks::Mutex;
 use std::io;
@@ -15,26 +15,26 @@ use std::thread::JoinHandle;
 use super::format::HEADER_BYTES;
 use crate::nbd::{self, Medium};
 
-/// Bytes that a log may come to. A load of a few seconds writes a hundredth of it.
+/// The maximum size of a log, in bytes. A load of a few seconds writes a hundredth of this.
 const LOG_BYTES_MAX: u64 = 1 << 30;
 
-/// Something that the load knew at a moment of the record.
+/// A fact that the load knew at a moment of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// The store was open, and what a crash before had left had been read.
+    /// The store was open, and the state that the last crash had left was read.
     Opened,
-    /// A command of the program is run from here on.
+    /// A command of the program begins.
     Command,
-    /// This operation of this writer had returned; `durable` if it had to survive a loss of power
-    /// from then on, with all before it.
+    /// This operation of this writer had returned. If `durable`, it and all earlier operations had
+    /// to survive a loss of power from then on.
     Returned { writer: usize, operation: usize, durable: bool },
-    /// A store that was made beside the first one was whole.
+    /// A store that was made beside the first one was complete.
     Made,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// Bytes at a place of a device's log. Most are an entry.
+    /// Bytes written to a device's log. Most such writes are one entry.
     Log {
         device: usize,
         at: u64,
@@ -63,15 +63,16 @@ impl Recorder {
         self.0.lock().arrivals.push(Arrival::Mark(mark));
     }
 
-    /// Listens at a socket for the daemon that writes the log of a device, and serves it on a
-    /// thread until it goes.
+    /// Listens on a socket for the daemon that writes the log of a device, and serves it on a
+    /// thread until it disconnects.
     pub(super) fn listen(&self, device: usize, socket: &Path) -> io::Result<()> {
         let listener = UnixListener::bind(socket)?;
         let mut log = Log { recorder: self.clone(), device };
         let server =
             std::thread::Builder::new().name(format!("log-{device}")).spawn(move || {
                 if let Ok((client, _)) = listener.accept() {
-                    // A daemon that was ended took no leave; its log is judged as it is.
+                    // A daemon that was killed disconnects without a request. Its log is judged as
+                    // it is.
                     let _ = nbd::serve(client, &mut log);
                 }
             })?;
@@ -79,23 +80,23 @@ impl Recorder {
         Ok(())
     }
 
-    /// Waits until all that the daemon sent has arrived, once it has ended.
+    /// Waits until all that the daemon sent has arrived. The daemon must have ended.
     pub(super) fn wait(&self) {
         let servers = std::mem::take(&mut self.0.lock().servers);
         for server in servers {
-            // One that panicked lacks an entry, which the record notices.
+            // A server that panicked lost an entry, which is noticed when the record is parsed.
             let _ = server.join();
         }
     }
 
-    /// The logs and all that arrived, once the daemon has ended.
+    /// Returns the logs and all arrivals. The daemon must have ended.
     pub(super) fn take(&self) -> (Vec<Vec<u8>>, Vec<Arrival>) {
         let state = std::mem::take(&mut *self.0.lock());
         (state.logs, state.arrivals)
     }
 }
 
-/// The log of one device, as the server has it.
+/// The log of one device, as an NBD medium.
 struct Log {
     recorder: Recorder,
     device: usize,
@@ -120,7 +121,7 @@ impl Medium for Log {
         let mut state = self.recorder.0.lock();
         let State { logs, arrivals, .. } = &mut *state;
         let Some(log) = logs.get_mut(self.device) else { return Ok(()) };
-        // Below the server's size, which is below what memory can have.
+        // The offset is below the server's size, which fits in memory.
         let at = offset as usize;
         let end = at + bytes.len();
         if log.len() < end {

@@ -1,4 +1,4 @@
-//! Recorded devices: QEMU's storage daemon serves each by vhost-user-blk, and writes its log to
+//! Recorded devices: QEMU's storage daemon serves each over vhost-user-blk, and writes its log to
 //! this process.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!                                                                 └── nbd ── Recorder
 //! ```
 //!
-//! The file is served with `cache.no-flush`: a flush is an entry of the log as soon as the daemon
-//! sees it, and waits for no disk.
+//! The file is served with `cache.no-flush`: a flush becomes an entry of the log as soon as the
+//! daemon sees it, and does not wait for a disk.
 
 use std::fs::File;
 use std::io;
@@ -24,13 +24,13 @@ use super::record::{Record, Shape};
 use super::recorder::Recorder;
 
 pub(super) const DAEMON: &str = "qemu-storage-daemon";
-/// How long a program may take to listen.
+/// The time that a program may take until it listens.
 const START: Duration = Duration::from_secs(30);
 
-/// How long a back end may take to answer: long enough for a machine that does much else.
+/// The time that a back end may take to answer: long enough for a busy machine.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// The name by which the program opens a device.
+/// Returns the name by which the program opens a device.
 pub(super) fn name(socket: &Path) -> String {
     format!("vhost-user:timeout_ms={}:{}", ANSWER.as_millis(), socket.display())
 }
@@ -39,32 +39,32 @@ pub(super) struct Rig {
     pub(super) recorder: Recorder,
     shapes: Vec<Shape>,
     pub(super) sockets: Vec<PathBuf>,
-    // Dropped in this order: the target before what is below it.
+    // Fields are dropped in this order: the target before the daemon that it uses.
     target: Option<Process>,
     daemon: Process,
 }
 
-/// A process that ends with its owner.
+/// A process that is killed when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Rig {
-    /// Serves devices with this content. With `target`, that program serves them once more, as
-    /// `qpair target`, on its own sockets.
+    /// Serves devices with this content. With `target`, that program serves them again, as `qpair
+    /// target`, on its own sockets.
     pub(super) fn start(
         folder: &Path,
         images: &[Image],
         target: Option<&Path>,
     ) -> Result<Self, String> {
         let said = |doing: &str, error: io::Error| format!("{doing}: {error}");
-        // What the one before left there.
+        // An earlier rig may have left files there.
         let _ = std::fs::remove_dir_all(folder);
         std::fs::create_dir_all(folder).map_err(|error| said("making a folder", error))?;
         let recorder = Recorder::new(images.len());
@@ -129,7 +129,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Opens the devices in this process. Each has one client at a time.
+    /// Opens the devices in this process. Each device accepts one client at a time.
     pub(super) fn devices(&self) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
         let options = VhostUserOptions { timeout: ANSWER, ..VhostUserOptions::default() };
         let open = |socket: &PathBuf| -> Result<Arc<dyn BlockDevice>, String> {
@@ -175,7 +175,7 @@ fn wait_for(
         let ended =
             process.0.try_wait().map_err(|error| format!("waiting for a program: {error}"))?;
         if ended.is_some() || began.elapsed() >= START {
-            // Without a word of it the rest is all there is to say.
+            // If the program printed nothing, the message below is all that is known.
             let text = std::fs::read_to_string(said).unwrap_or_default();
             return Err(format!("{} did not listen: {text}", said.display()));
         }

@@ -1,5 +1,5 @@
-//! One run: the lives of a store, each recorded and cut at many moments, each beginning with a
-//! state that a cut of the one before left.
+//! One run: the incarnations of a store. Each is recorded and cut at many moments, and each begins
+//! with a state that a cut of the previous one left.
 
 use qpair_block::locks::Mutex;
 use std::io::Write;
@@ -19,7 +19,7 @@ use super::record::{Record, Step};
 use super::recorder::Mark;
 use super::rig::Rig;
 
-/// One state in so many is judged as files too, by commands.
+/// One of this many states is also judged as files, by commands.
 const FILES_EACH: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,22 +29,22 @@ pub(super) struct Counts {
     pub(super) steps: u64,
     pub(super) flushes: u64,
     pub(super) states: u64,
-    /// States in which a recovery had been cut before it was done.
+    /// States in which an unfinished recovery was cut.
     pub(super) of_recoveries: u64,
-    /// States within a command's operation.
+    /// States that were cut during a command's operation.
     pub(super) of_commands: u64,
-    /// States that the program judged too, as files.
+    /// States that the program also judged, as files.
     pub(super) as_files: u64,
-    /// States with writes that were not flushed.
+    /// States with unflushed writes.
     pub(super) with_unflushed: u64,
 }
 
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
-    /// States judged of each life.
+    /// The number of states judged of each incarnation.
     pub(super) states: usize,
     pub(super) program: Option<&'a Path>,
-    /// For sockets, files of devices, and states that failed.
+    /// The folder for sockets, files of devices, and failed states.
     pub(super) folder: &'a Path,
     pub(super) interrupted: &'a AtomicBool,
 }
@@ -53,7 +53,7 @@ pub(super) struct Run<'a> {
 struct Before {
     images: Vec<Image>,
     history: History,
-    /// None before there is a store.
+    /// `None` before there is a store.
     bounds: Option<Vec<Bounds>>,
 }
 
@@ -69,7 +69,7 @@ struct Moment {
 }
 
 impl Run<'_> {
-    /// Runs it; the first state that is wrong ends it.
+    /// Executes the run. The first wrong state ends it.
     pub(super) fn run(&self, counts: &mut Counts) -> Result<(), String> {
         let mut rng = Rng::with_seed(!self.plan.seed);
         let shapes = self.plan.shapes();
@@ -123,8 +123,8 @@ impl Run<'_> {
         Ok(Lived { base, record, history })
     }
 
-    /// Cuts the record of a life at many moments and judges what is left; one of these states, for
-    /// the next life.
+    /// Cuts the record of an incarnation at many moments and judges the states. Returns one of them
+    /// for the next incarnation.
     fn judge_life(
         &self,
         before: &Before,
@@ -155,7 +155,7 @@ impl Run<'_> {
                     lived.record.steps.len()
                 );
                 let wrong = format!("{place}: {wrong}");
-                // What a planted fault leaves is of no use.
+                // A state that a planted fault left cannot be continued.
                 if self.plan.fault.is_some() {
                     return wrong;
                 }
@@ -164,7 +164,7 @@ impl Run<'_> {
                     Err(error) => format!("{wrong}\nthe images could not be kept: {error}"),
                 }
             })?;
-            // Before there is a store there is nothing to go on with.
+            // Without a store there is nothing to continue with.
             if let (true, None, Some((history, bounds))) = (number >= next, &kept, after) {
                 let mut images = images;
                 images.truncate(before.images.len());
@@ -174,7 +174,7 @@ impl Run<'_> {
         Ok(kept)
     }
 
-    /// Judges one state; if there is a store, what it may hold.
+    /// Judges one state. If there is a store, returns its permitted history.
     fn judge_state(
         &self,
         before: &Before,
@@ -212,7 +212,7 @@ impl Run<'_> {
         Ok(found.map(|_| (history.clone(), bounds)))
     }
 
-    /// Keeps what a state is judged by: its images, and the record of its life.
+    /// Keeps the evidence for a verdict: the images, and the record of the incarnation.
     fn keep(&self, images: &[Image], lived: &Lived, wrong: &str) -> std::io::Result<PathBuf> {
         let folder = self.folder.with_file_name(format!("powercut-failed-{}", self.plan.seed));
         std::fs::create_dir_all(&folder)?;
@@ -234,8 +234,8 @@ impl Run<'_> {
     }
 }
 
-/// Moments of a record: anywhere, just before or after a flush, after a mark, and in the recovery
-/// and the command if there are any.
+/// Chooses moments of a record: anywhere, just before or after a flush, after a mark, and during
+/// the recovery and the command if there are any.
 fn choose(record: &Record, count: usize, rng: &mut Rng) -> Vec<Moment> {
     let all = record.steps.len();
     let at = |wanted: &dyn Fn(&Step) -> bool| -> Vec<usize> {

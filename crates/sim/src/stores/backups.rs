@@ -1,4 +1,5 @@
-//! Backups of a store while its tasks go on, and what is in them after their own power was cut.
+//! Backups of a store while its tasks continue, and the content of the backups after their own
+//! power was cut.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -46,7 +47,7 @@ impl Run {
         let between = began.zip(self.now_of_lists());
         target.set_faults(SimFaults::default());
         let target_failed = target.errors() > 0;
-        // What was made survives at once.
+        // Everything written so far survives.
         target.power.cut();
         target.power_on().map_err(Cut::Wrong)?;
         let clock = self.world.clock.clone();
@@ -58,8 +59,8 @@ impl Run {
         let report = match made {
             Ok(report) => report,
             Err(error) => {
-                // A superblock whose write failed may be there all the same, on a copy that is
-                // whole.
+                // A superblock whose write failed may still be on the device, on a copy that is
+                // complete.
                 let sealed = target_failed && error.to_string().contains("superblock");
                 if let Ok(copy) = Store::open(target.members(), &options) {
                     copy.crash();

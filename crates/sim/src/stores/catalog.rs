@@ -1,10 +1,10 @@
-//! The tables of a simulated store: four that are always there, and some that come and go.
+//! The tables of a simulated store: four permanent ones, and some temporary ones.
 //!
-//! - The four have the numbers 0 to 3. Each table that is made beside them has a number that no
-//!   table had before it, under one of a few names.
-//! - For the oracle, a name is a key of the table [`CATALOG`]; its value says the number of the
+//! - The permanent tables have the numbers 0 to 3. Each temporary table has a number that no table
+//!   had before it, and one of a few names.
+//! - For the oracle, a name is a key of the table [`CATALOG`]. The key's value is the number of the
 //!   table that has the name.
-//! - A table has each name once at most, so that a table and its name tell which commit gave it.
+//! - A table has each name at most once, so a table and its name identify the commit that named it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +12,23 @@ use qpair_engine::Table;
 
 use super::value::{Key, Value};
 
-/// Tables that are always there: first those for changes by themselves, then those for
-/// transactions.
+/// The names of the permanent tables: first those for single changes, then those for transactions.
 pub(crate) const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
-/// How many are for changes by themselves.
+/// The number of tables for single changes.
 pub(crate) const SINGLES: usize = 2;
 
-/// The first number of a table that comes and goes.
+/// The number of the first temporary table.
 pub(crate) const TEMPORARY: u16 = 16;
-/// The table of names.
+/// The number of the oracle's table of names.
 pub(crate) const CATALOG: u16 = u16::MAX;
-/// Names for tables that come and go.
+/// The number of names for temporary tables.
 pub(crate) const SLOTS: u16 = 3;
 
 pub(crate) fn name_of(slot: u16) -> String {
     format!("temporary-{slot}")
 }
 
-/// The oracle's key for a name.
+/// Returns the oracle's key for a name.
 pub(crate) fn key_of(slot: u16) -> Key {
     Key { table: CATALOG, index: slot }
 }
@@ -39,7 +38,7 @@ pub(crate) enum Slot {
     #[default]
     Free,
     Taken(u16),
-    /// The last change of it failed.
+    /// The last change of the table failed, so its state is not known.
     Doubt,
 }
 
@@ -47,23 +46,23 @@ pub(crate) enum Slot {
 pub(crate) struct Catalog {
     pub(crate) slots: [Slot; SLOTS as usize],
     last: u16,
-    /// The values of the names' keys, by the slot and the table's number.
+    /// The values of the names' keys, by slot and table number.
     values: BTreeMap<(u16, u16), Value>,
-    /// The store's own names for trees, by which an empty table is known again.
+    /// The store's own names for trees, which identify an empty table.
     trees: BTreeMap<String, u16>,
-    /// The table whose making is in doubt, by slot.
+    /// The tables whose creation is in doubt, by slot.
     doubtful: BTreeMap<u16, u16>,
-    /// Handles, also of tables that were dropped.
+    /// The handles of all tables, including dropped ones.
     handles: BTreeMap<u16, Table>,
     open: Vec<u16>,
-    /// Tables whose drop was asked for.
+    /// Tables whose drop was requested.
     dropping: BTreeSet<u16>,
     /// Tables whose drop was acknowledged.
     dropped: BTreeSet<u16>,
 }
 
 impl Catalog {
-    /// Begins a life: the handles of the one before are of no use.
+    /// Begins an incarnation, with new handles for the tables.
     pub(crate) fn begin_life(&mut self, tables: &[Table]) {
         self.dropping.clear();
         self.dropped.clear();
@@ -71,8 +70,8 @@ impl Catalog {
         self.open = (SINGLES as u16..TABLES.len() as u16).collect();
     }
 
-    /// A number for a table to be made in a slot, and the value of its name; it is in doubt at
-    /// first.
+    /// Returns the number for a new table in a slot, and the value of its name, which is in doubt
+    /// at first.
     pub(crate) fn begin_table(&mut self, slot: u16, id: u64) -> (u16, Value) {
         self.last = self.last.max(TEMPORARY - 1) + 1;
         let value = Value { id, len: self.last.into() };
@@ -82,7 +81,7 @@ impl Catalog {
         (self.last, value)
     }
 
-    /// The table was made, or found.
+    /// Notes that the table was created, or found.
     pub(crate) fn has_table(&mut self, slot: u16, number: u16, table: Table) {
         self.trees.insert(tree_of(&table), number);
         self.doubtful.remove(&slot);
@@ -94,7 +93,7 @@ impl Catalog {
         self.open.push(number);
     }
 
-    /// The table in a slot is about to be dropped; its number.
+    /// Notes that the table in a slot is about to be dropped, and returns its number.
     pub(crate) fn begin_drop(&mut self, slot: u16) -> Option<u16> {
         let Slot::Taken(number) = self.slots[usize::from(slot)] else { return None };
         self.dropping.insert(number);
@@ -107,9 +106,8 @@ impl Catalog {
         self.dropped.insert(number);
     }
 
-    /// The table in a slot is about to move to another one that is free and that it was not in;
-    /// which table and slot that are, and the value of its new name. Both names are in doubt at
-    /// first.
+    /// Chooses another, free slot that the table in `slot` was never in, for a rename. Returns the
+    /// table, the slot, and the value of the new name. Both names are in doubt at first.
     pub(crate) fn begin_rename(&mut self, slot: u16, id: u64) -> Option<(u16, u16, Value)> {
         let Slot::Taken(number) = self.slots[usize::from(slot)] else { return None };
         let to = (0..SLOTS).find(|to| {
@@ -128,7 +126,7 @@ impl Catalog {
         self.slots[usize::from(to)] = Slot::Taken(number);
     }
 
-    /// A table for transactions; seldom one that was dropped.
+    /// Returns a table for transactions; seldom one that was dropped.
     pub(crate) fn some_open(&self, rng: &mut fastrand::Rng) -> u16 {
         let number = self.open[rng.usize(0..self.open.len())];
         match self.dropped.contains(&number) && rng.u8(0..4) != 0 {
@@ -168,12 +166,12 @@ impl Catalog {
         }
     }
 
-    /// The value of the name of a table in a slot, if it ever was there.
+    /// Returns the value of a table's name in a slot, if the table ever was there.
     pub(crate) fn value(&self, slot: u16, number: u16) -> Option<Value> {
         self.values.get(&(slot, number)).copied()
     }
 
-    /// Goes on from the tables that were found, by slot.
+    /// Continues with the tables that were found, by slot.
     pub(crate) fn recovered(&mut self, found: &BTreeMap<u16, (u16, Table)>) {
         self.trees.clear();
         self.doubtful.clear();
@@ -184,7 +182,7 @@ impl Catalog {
         }
     }
 
-    /// Lets go of the store.
+    /// Drops all handles, so that the store can be closed.
     pub(crate) fn end_life(&mut self) {
         self.handles.clear();
     }

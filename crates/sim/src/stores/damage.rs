@@ -35,7 +35,7 @@ impl Run {
         StoreOptions { runtime, log_place, canary: self.canary, ..self.scenario.store_options() }
     }
 
-    /// Damages the store, if the scenario wants that, and looks what it says.
+    /// Damages the store, if the scenario requires that, and checks how the store reports it.
     pub(super) fn damage(&mut self) -> Result<(), String> {
         let Some(damage) = self.scenario.damage else { return Ok(()) };
         self.counts.damaged += 1;
@@ -59,7 +59,7 @@ impl Run {
         }
     }
 
-    /// Opens the store once more; what is in it, when it is closed again.
+    /// Opens the store once more, and returns its content when it was closed again.
     pub(super) fn expected(&mut self) -> Result<Option<BTreeMap<Key, Value>>, String> {
         self.begin_well()?;
         let Some(store) = self.open()? else { return Ok(None) };
@@ -92,7 +92,7 @@ impl Run {
             Err(error) => error,
         };
         self.refused(&refusal)?;
-        // A caller that only reads may see what is wrong with it.
+        // A read-only open shows the damage to its caller.
         let options = StoreOptions { read_only: true, at_checkpoint: true, ..options };
         let store = match Store::open(self.world.members(), &options) {
             Ok(store) => store,
@@ -156,7 +156,7 @@ impl Run {
         self.notes(|notes| notes.oracle.damaged(&found, unknown))
     }
 
-    /// A damaged store may refuse to be opened.
+    /// Judges an error of opening the damaged store.
     fn refused(&mut self, error: &Error) -> Result<(), String> {
         self.say(format!("not opened: {:?}: {error}", error.kind()));
         let small = self.scenario.is_small();
@@ -170,7 +170,7 @@ impl Run {
         }
     }
 
-    /// Reads each key that there may be, and all of them in their order, both ways.
+    /// Reads each possible key, and then scans all keys in both directions.
     fn read_what_can(&self, store: &Store) -> Result<Readable, String> {
         let mut readable = Readable::default();
         let all = self.notes(|notes| notes.oracle.keys());
@@ -203,7 +203,7 @@ impl Run {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    // It is not known which of them it is.
+                    // The error does not say which of these tables is affected.
                     let any = all.iter().filter(|key| usize::from(key.table) >= TABLES.len());
                     let unknown = any.copied().filter(|key| key.table != key_of(slot).table);
                     readable.fail(error, unknown.chain([key_of(slot)]))?;
@@ -281,7 +281,7 @@ impl Readable {
     }
 }
 
-/// The page that a message names first.
+/// Returns the first page that a message names.
 fn page_named(text: &str) -> Option<u64> {
     text.split("page ").skip(1).find_map(|rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -289,14 +289,14 @@ fn page_named(text: &str) -> Option<u64> {
     })
 }
 
-/// Damages what is on the devices; what was done.
+/// Damages the content of the devices, and returns a description of the damage.
 fn change(contents: &mut [Vec<u8>], page_size: usize, rng: &mut Rng) -> Vec<String> {
     let mut done = Vec::new();
     for _ in 0..rng.u8(1..8) {
         let member = rng.usize(0..contents.len());
         let content = &mut contents[member];
         let page = |rng: &mut Rng, content: &[u8]| {
-            // Pages that hold something are what is of interest.
+            // Most pages are empty; damage the used ones.
             let pages = content.len() / page_size;
             let page = (0..200).map(|_| rng.usize(0..pages)).find(|page| {
                 content[page * page_size..][..page_size].iter().any(|byte| *byte != 0)

@@ -18,7 +18,8 @@ use super::workload::Load;
 pub(super) struct Errands {
     /// Whether the store or its devices failed, so that no further operations follow.
     over: bool,
-    /// Tables made: each keeps a frame to the end of the life, also when it was dropped.
+    /// The number of tables that were created. Each keeps a frame until the store is closed, even
+    /// if it was dropped.
     tables: u64,
 }
 
@@ -73,7 +74,8 @@ impl Run {
         }
     }
 
-    /// Reads what there is room for into memory; at times it is broken off.
+    /// Reads as much of the store into memory as there is room for. Sometimes the read is
+    /// interrupted.
     fn warm(&mut self, store: &Store) -> Result<(), Cut> {
         let pages_max = self.rng.bool().then(|| self.rng.u64(..64));
         let warmed = store.warm(&|done, _| match pages_max {
@@ -90,8 +92,8 @@ impl Run {
         Ok(())
     }
 
-    /// Moves pages to the front and cuts the devices off, while tasks go on; at times it is broken
-    /// off.
+    /// Moves pages to the front and truncates the devices, while tasks continue. Sometimes the
+    /// compaction is interrupted.
     fn compact(&mut self, store: &Store) -> Result<(), Cut> {
         let breaks_off = self.rng.bool();
         let rng = RefCell::new(self.rng.fork());
@@ -110,7 +112,7 @@ impl Run {
                 self.counts.compactions += 1;
                 self.counts.cut_off += u64::from(report.bytes_after < report.bytes_before);
                 self.counts.moved += report.moved_pages;
-                // Not how long it took: that is the machine's time, and differs from run to run.
+                // The duration is left out: it is real time, and differs from run to run.
                 self.say(format!(
                     "compacted: {} to {} bytes, {} pages moved",
                     report.bytes_before, report.bytes_after, report.moved_pages
@@ -124,7 +126,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes a table, for transactions or to be loaded.
+    /// Creates a table, for transactions or to be loaded.
     fn make_table(
         &mut self,
         store: &Store,

@@ -1,4 +1,4 @@
-//! A full device: a task that deletes makes room, and is not refused for ever.
+//! A full device: a task that deletes makes room, and must not be refused for ever.
 
 use qpair_engine::{ErrorKind, Remedy, Store, Table};
 
@@ -6,15 +6,15 @@ use super::catalog::TABLES;
 use super::lives::Run;
 use super::value::Key;
 
-/// Keys of this part of a run: none that tasks use.
+/// The first key of this part of a run. Tasks do not use these keys.
 const FIRST: u16 = 10_000;
 const LAST: u16 = 30_000;
-/// Times that a delete may be refused, with a checkpoint after each.
+/// The number of times that a delete may be refused, with a checkpoint after each.
 const REFUSALS_MAX: u32 = 3;
 
 impl Run {
-    /// Fills the devices if they are small, and deletes again all that they were filled with;
-    /// whether the store can still be opened.
+    /// Fills the devices if they are small, and deletes the records again. Returns whether the
+    /// store can still be opened.
     pub(super) fn fill_up(&mut self) -> Result<bool, String> {
         if !self.scenario.is_small() {
             return Ok(true);
@@ -23,7 +23,7 @@ impl Run {
         let Some(store) = self.open()? else { return Ok(true) };
         let filled = match store.table(TABLES[0]) {
             Ok(table) => self.fill(&table),
-            // There is not even room for that.
+            // There is not even room to create the table.
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 store.crash();
                 return Ok(true);
@@ -33,7 +33,7 @@ impl Run {
         self.say_shares(&store);
         let workers = self.workers;
         let closed = |error| format!("closing what was full: {error}");
-        // The process that deletes is often another than the one that filled it.
+        // Often the store is reopened between filling and deleting.
         let store = match (&filled, self.rng.u8(0..4)) {
             (Ok(_), 0) => {
                 store.close().map_err(closed)?;
@@ -55,7 +55,8 @@ impl Run {
         if let Ok((false, keys)) = &deleted
             && self.workers > workers
         {
-            // More workers than filled the store may find no room: then as many must.
+            // With more workers than before, the store may find no room. Open it with the previous
+            // number.
             store.close().map_err(closed)?;
             let Some(narrower) = self.open_with(workers)? else { return Ok(false) };
             store = narrower;
@@ -70,7 +71,7 @@ impl Run {
         Err(wrong)
     }
 
-    /// Puts records until there is no room; their keys.
+    /// Puts records until there is no room, and returns their keys.
     fn fill(&mut self, table: &Table) -> Result<Vec<u16>, String> {
         let (mut keys, mut is_full) = (Vec::new(), false);
         for index in FIRST..LAST {
@@ -113,8 +114,8 @@ impl Run {
         ));
     }
 
-    /// Deletes all of these; `false` if none can be with as many workers as there are, and the
-    /// store says so.
+    /// Deletes all of these keys. Returns `false` if the store reports that it has too many workers
+    /// to delete.
     fn delete(&mut self, store: &Store, keys: &[u16]) -> Result<bool, String> {
         let table = store.table(TABLES[0]).map_err(|error| format!("a table: {error}"))?;
         for (number, index) in keys.iter().enumerate() {

@@ -15,20 +15,21 @@ use super::lives::{Cut, Run};
 use super::scenario::{Life, Scenario};
 use crate::lists::{Actor, Habits, Layout, Level, Lists, Recorder, Threads, ready};
 
-/// The processes that read everything in the end, and that read backups.
+/// The process that reads everything at the end, and the process that reads backups.
 const LAST: u32 = u32::MAX;
 const READER: u32 = u32::MAX - 1;
-/// One run in so many has lists, of those that are not damaged in the end.
+/// One of this many runs has lists, among the runs whose store is not damaged at the end.
 const ONE_IN: u8 = 2;
-/// Transactions of one life, at most; for each time that it is as long as others.
+/// The maximum number of transactions of an incarnation of usual length; longer ones have
+/// proportionally more.
 const TRANSACTIONS_MAX: usize = 300;
 
 pub(super) struct Histories {
     rng: Rng,
     habits: Habits,
-    /// Those of the life that goes on.
+    /// The lists of the current incarnation.
     lists: Option<Arc<Lists>>,
-    /// The life that ended last, until it is known what it left.
+    /// The history of the last incarnation, until the state that it left is known.
     pending: Option<History>,
     /// The lists at the beginning of the incarnation.
     base: qpair_isolation::State,
@@ -59,7 +60,7 @@ impl Histories {
 }
 
 impl Run {
-    /// Reads what the life before left, and judges that life.
+    /// Reads the state that the last incarnation left, and judges that incarnation.
     pub(super) fn begin_history(&mut self, store: &Store) -> Result<(), Cut> {
         let notes = self.notes.clone();
         let Some(histories) = &mut self.histories else { return Ok(()) };
@@ -116,7 +117,7 @@ impl Run {
         read.map(drop).map_err(|error| self.judge_error("reading all lists", &error))
     }
 
-    /// The lists' own time.
+    /// Returns the current time of the lists' own clock.
     pub(super) fn now_of_lists(&self) -> Option<u64> {
         Some(self.histories.as_ref()?.lists.as_ref()?.recorder.now())
     }
@@ -133,7 +134,7 @@ impl Run {
         read.map(drop).map_err(|error| format!("{:?}: {error}", error.kind()))
     }
 
-    /// Takes what was written down, once the tasks do nothing any more.
+    /// Takes the recorded transactions. The tasks must have ended.
     pub(super) fn end_history(&mut self) -> Result<(), String> {
         let Some(histories) = &mut self.histories else { return Ok(()) };
         let Some(lists) = histories.lists.take() else { return Ok(()) };
@@ -142,7 +143,7 @@ impl Run {
         lists.first_wrong().map_or(Ok(()), Err)
     }
 
-    /// Notes that all that was acknowledged is durable: the store was closed.
+    /// Notes that all acknowledged commits are durable, because the store was closed.
     pub(super) fn history_is_durable(&mut self) {
         let pending = self.histories.as_mut().and_then(|histories| histories.pending.as_mut());
         for transaction in pending.into_iter().flat_map(|history| &mut history.transactions) {

@@ -23,7 +23,7 @@ use super::summary::Counts;
 use super::workload::{Notes, Single, TaskContext, Transactions};
 use super::world::World;
 
-/// Steps of a life, at most: then something goes round in circles.
+/// The maximum number of steps of an incarnation. Beyond it, the run is taken for an endless loop.
 const STEPS_MAX: u64 = 20_000_000;
 
 pub(crate) struct Run {
@@ -31,23 +31,24 @@ pub(crate) struct Run {
     pub(super) world: World,
     pub(super) notes: Arc<Mutex<Notes>>,
     pub(super) rng: Rng,
-    /// There is a store on the devices.
+    /// Whether there is a store on the devices.
     pub(super) formatted: bool,
-    /// Workers of the store that was opened last.
+    /// The number of workers of the store that was opened last.
     pub(super) workers: usize,
     pub(super) canary: Option<Canary>,
-    /// Draws panics; apart, so that a seed is the same story but for them.
+    /// Draws panics. It is a separate generator, so that a seed behaves the same with and without
+    /// them.
     panics: Rng,
-    /// Draws what the task with windows does, in the runs that have one.
+    /// Draws the actions of the task with windows, in the runs that have one.
     windows: Option<Rng>,
-    /// Draws makings that are cut; apart, as well.
+    /// Draws the creations that are cut. It is a separate generator for the same reason.
     pub(super) makings: Rng,
-    /// The panic that is planted in this life, and how often it is passed first.
+    /// The panic planted in this incarnation, and the number of times that it is skipped first.
     planted: Option<(Canary, u64)>,
     pub(super) errands: Errands,
     /// Lists for the judge of isolation, in some runs.
     pub(super) histories: Option<Histories>,
-    /// Lists are all that its tasks work with.
+    /// Whether the tasks work with lists only.
     only_lists: bool,
     /// The contents of the devices before each incarnation, if they are needed.
     pub(super) older: Vec<Vec<Vec<u8>>>,
@@ -56,7 +57,7 @@ pub(crate) struct Run {
 }
 
 pub(super) enum Cut {
-    /// The devices failed, and so the store said this.
+    /// The devices failed, which explains this error of the store.
     Excused(String),
     Wrong(String),
 }
@@ -69,7 +70,7 @@ impl From<String> for Cut {
 
 impl Run {
     pub(crate) fn new(seed: u64, plan: Plan) -> Result<Self, String> {
-        // The engine draws from this one.
+        // The engine uses the global generator.
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
         let canary = plan.engine_canary();
@@ -117,7 +118,7 @@ impl Run {
         })
     }
 
-    /// Runs all lives; a hash of all that happened.
+    /// Runs all incarnations, and returns a hash of all that happened.
     pub(crate) fn run(&mut self) -> Result<u64, String> {
         self.make_in_vain()?;
         for nth in 0..self.scenario.lives {
@@ -127,7 +128,7 @@ impl Run {
             self.planted = None;
             lived?;
         }
-        // Whatever happened before, a store on devices that are well opens and is whole.
+        // Whatever happened before, a store on devices without faults must open and be complete.
         self.live(Life::last())?;
         self.judge_last_history()?;
         if self.fill_up()? {
@@ -145,8 +146,8 @@ impl Run {
         Ok(hash.value())
     }
 
-    /// Plants a panic of the engine in some lives: what was acknowledged survives it, and no task
-    /// waits for ever.
+    /// Plants a panic of the engine in some incarnations. Acknowledged commits must survive it, and
+    /// no task may wait for ever.
     fn plant_panic(&mut self) {
         if self.canary.is_none() && self.panics.u8(0..8) == 0 {
             let canary = Canary::PANICS[self.panics.usize(0..Canary::PANICS.len())];
@@ -177,7 +178,7 @@ impl Run {
         self.log.push(format!("{:>12} ns: {}", self.world.clock.now_ns(), what.into()));
     }
 
-    /// Takes in an error: a reason to end the life, or wrong.
+    /// Judges an error of the store: it either ends the incarnation or is a fault.
     pub(super) fn judge_error(&self, doing: &str, error: &qpair_engine::Error) -> Cut {
         match self.notes(|notes| notes.watch.excuses(error)) {
             true => Cut::Excused(format!("{doing}: {error}")),
@@ -185,7 +186,7 @@ impl Run {
         }
     }
 
-    /// Power, and devices that do what they should.
+    /// Restores power, and ends all faults of the devices.
     pub(super) fn begin_well(&mut self) -> Result<(), String> {
         self.world.power_on()?;
         self.world.power.cut_at_change(0);
@@ -202,7 +203,7 @@ impl Run {
         if self.scenario.damage == Some(Damage::Stale) {
             self.older.push(self.world.contents());
         }
-        // Those of the life before are over, also where the devices have gone on.
+        // Faults of the last incarnation end here, even if the devices kept running.
         self.world.set_faults(if life.faults_at_open { life.faults } else { SimFaults::default() });
         self.world.trouble(life.troubled && life.faults_at_open);
         match life.end {
@@ -257,7 +258,7 @@ impl Run {
         }
     }
 
-    /// Opens the store, or makes it; none if the devices fail meanwhile.
+    /// Opens the store, or creates it. Returns `None` if the devices fail meanwhile.
     pub(super) fn open(&mut self) -> Result<Option<Store>, String> {
         self.open_with(usize::MAX)
     }
@@ -266,7 +267,7 @@ impl Run {
     pub(super) fn open_with(&mut self, workers_max: usize) -> Result<Option<Store>, String> {
         let clock = self.world.clock.clone();
         let of_life = match self.canary {
-            // What a planted bug needs to show stays as it was shaped.
+            // A planted bug needs the scenario's own options to show.
             Some(_) => self.scenario.store_options(),
             None => self.scenario.options_of_a_life(&mut self.rng),
         };
@@ -299,15 +300,15 @@ impl Run {
             return Ok(None);
         }
         if error.kind() == ErrorKind::NoSpace && self.scenario.is_small() {
-            // Recovery wants room beside what there is, and a full device has none.
+            // Recovery needs extra room, which a full device does not have.
             self.counts.full_opens += 1;
             return Ok(None);
         }
         Err(format!("opening: {:?}: {error}", error.kind()))
     }
 
-    /// Opens the store, and checks every page if the life begins so. One that was recovered, or
-    /// just made, is closed and opened again for that.
+    /// Opens the store, and checks every page if the incarnation begins that way. A store that was
+    /// recovered or just created is first closed and reopened.
     fn begin(&mut self, life: Life) -> Result<Option<Store>, String> {
         let Some(mut store) = self.open()? else { return Ok(None) };
         if !life.checks {
@@ -353,7 +354,7 @@ impl Run {
         Ok(())
     }
 
-    /// Closes the store; whether that went well.
+    /// Closes the store, and returns whether that succeeded.
     fn close(&mut self, store: Store) -> Result<bool, String> {
         match store.close() {
             Ok(()) => {
@@ -371,7 +372,7 @@ impl Run {
         }
     }
 
-    /// Checks what was found, and works with the store until the life ends.
+    /// Checks the data found, and works with the store until the incarnation ends.
     fn spend(&mut self, store: &Store, life: Life) -> Result<(), Cut> {
         let found = self.read_all(store)?;
         self.notes(|notes| notes.oracle.recovered(&found.values))?;
@@ -439,7 +440,7 @@ impl Run {
         handles
     }
 
-    /// Lets the workers go on until the tasks are done or the life is over.
+    /// Runs the workers until the tasks are done or the incarnation is over.
     fn step(
         &mut self,
         store: &Store,
@@ -463,7 +464,7 @@ impl Run {
                 && self.rng.u32(0..one_in) == 0
             {
                 self.errand(store, tasks)?;
-                // Others have gone on meanwhile.
+                // Other threads may have made progress meanwhile.
                 continue;
             }
             if store.step() == Step::Stuck {
@@ -491,14 +492,14 @@ impl Run {
         }
         self.world.set_faults(SimFaults::default());
         self.world.trouble(false);
-        // What was closed survives at once.
+        // Everything that was closed survives.
         self.world.power.cut();
         Ok(())
     }
 }
 
-/// The generator of the task with windows, in the runs that have one: one of eight. It is apart
-/// from the run's, so that a seed without such a task is the same story as before there were any.
+/// Returns the generator of the task with windows, for one run of eight. It is separate from the
+/// run's generator, so that a seed without such a task behaves as it did before the task existed.
 fn windows_of(seed: u64) -> Option<Rng> {
     let mut rng = Rng::with_seed(seed.rotate_left(32));
     (rng.u8(0..8) == 0).then_some(rng)

@@ -1,18 +1,19 @@
-//! The making of a store, cut again and again before its first life: whatever that leaves, a store
-//! can be made there.
+//! The creation of a store is cut several times before its first incarnation. Whatever state that
+//! leaves, a store can be created there.
 
 use qpair_engine::{ErrorKind, Runtime, Store, StoreOptions, find_foreign};
 
 use super::lives::Run;
 
-/// Turns the seed of a run into that of its makings.
+/// Turns the seed of a run into the seed of its creations.
 pub(super) const MAKINGS_SEED: u64 = 0x6D61_6B69_6E67_7321;
-/// Makings that are cut, at most, and writes and flushes after which they are.
+/// The maximum number of creations that are cut, and of writes and flushes before each cut.
 const MAKINGS_MAX: u32 = 4;
 const CHANGES_MAX: u64 = 24;
 
 impl Run {
-    /// Cuts the making of a store in one run of four. Disks behind an HBA have no such runs.
+    /// Cuts the creation of a store in one run of four. Runs with disks behind an HBA do not do
+    /// this.
     pub(super) fn make_in_vain(&mut self) -> Result<(), String> {
         if self.canary.is_some() || self.world.contents().is_empty() || self.makings.u8(0..4) != 0 {
             return Ok(());
@@ -38,7 +39,7 @@ impl Run {
                 found.map(|(device, at)| format!("{} has something at {at}", device.info().name))
             };
             if let Some(foreign) = foreign {
-                // Nothing is left alone but a store that is whole.
+                // Creation overwrites anything except a complete store.
                 self.formatted = true;
                 return self.make(false).map_err(|error| format!("{foreign}, and {error}"));
             }
@@ -46,7 +47,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes a store, or opens the one that is there, and leaves it as a crash does.
+    /// Creates a store, or opens the existing one, and leaves it as a crash does.
     fn make(&mut self, format: bool) -> Result<(), String> {
         let clock = self.world.clock.clone();
         let options = StoreOptions {
@@ -57,7 +58,7 @@ impl Run {
         };
         match Store::open(self.world.members(), &options) {
             Ok(store) => store.crash(),
-            // As for the first life: some small devices have no room for a new store.
+            // As in the first incarnation: some small devices have no room for a new store.
             Err(error) if error.kind() == ErrorKind::NoSpace && self.scenario.is_small() => {}
             Err(error) => return Err(error.to_string()),
         }

@@ -1,7 +1,7 @@
 //! Deterministic simulation: whole stores on simulated devices, with power cuts and faults, judged
 //! by a model. See docs/design/simulation.md.
 //!
-//! A run follows from its seed alone: the same seed does the same, to the byte.
+//! A run follows from its seed alone: running the same seed again repeats every byte.
 
 mod backups;
 mod catalog;
@@ -102,7 +102,7 @@ pub fn run(options: &Options) -> ExitCode {
             options.runs,
             start.elapsed().as_secs_f64()
         ));
-        // One catch is enough of a planted bug.
+        // For a planted bug, one catch is enough.
         !console.is_over() && (options.canary.is_none() || failures == 0)
     });
     console.say(format_args!("{}", Summary { counts, failures, took: start.elapsed() }));
@@ -123,7 +123,7 @@ mod tests {
     const ON_SIM: Plan = Plan { devices: Devices::Sim, planted: None, only_lists: false };
     const ON_HBA: Plan = Plan { devices: Devices::Hba, planted: None, only_lists: false };
 
-    /// None of them fails; what they did.
+    /// Runs seeds that must all succeed, and returns their counts.
     fn run_well(runs: u64, plan: Plan) -> Counts {
         let (mut failures, mut counts) = (Vec::new(), Counts::default());
         run_seeds(1, runs, 2, plan, |report| {
@@ -142,7 +142,7 @@ mod tests {
         run_well(40, ON_SIM);
     }
 
-    /// Behind an HBA everything that can go wrong does, in so few seeds already.
+    /// All kinds of faults behind an HBA occur within this small number of seeds.
     #[test]
     fn a_few_seeds_on_disks_behind_an_hba() {
         let counts = run_well(60, ON_HBA);
@@ -158,7 +158,8 @@ mod tests {
         caught.is_some()
     }
 
-    /// `.ci/run sim` plants all of them; here one of each kind shows that failures are seen.
+    /// `.ci/run sim` plants all bugs. This test plants one of each kind, to show that failures are
+    /// noticed.
     #[test]
     fn a_planted_bug_is_caught() {
         for plan in [ON_SIM, ON_HBA] {
@@ -167,7 +168,7 @@ mod tests {
         }
     }
 
-    /// By the judge of isolation, who is told what tasks read from lists and nothing else.
+    /// The judge of isolation finds the bugs, knowing only what tasks read from lists.
     #[test]
     fn the_judge_finds_planted_bugs() {
         for canary in [Canary::LostUpdate, Canary::UncheckedReads, Canary::DeletedKeysOutOfOrder] {

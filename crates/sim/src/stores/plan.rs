@@ -49,7 +49,7 @@ impl Planted {
 pub(crate) struct Plan {
     pub(crate) devices: Devices,
     pub(crate) planted: Option<Planted>,
-    /// Every run has lists for the judge of isolation, and its tasks nothing else.
+    /// Whether every run has lists for the judge of isolation, and its tasks use nothing else.
     pub(crate) only_lists: bool,
 }
 
@@ -70,7 +70,7 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// As options of the command, each behind a space.
+    /// Writes the plan as options of the command, each after a space.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.devices == Devices::Hba {
             f.write_str(" --device hba")?;

@@ -1,5 +1,5 @@
-//! Runs of many seeds, several at a time: each on a thread of its own, which is all that it knows
-//! of the machine.
+//! Runs many seeds, several at a time. Each runs on a thread of its own, and shares no state with
+//! the others.
 
 use qpair_block::locks::Mutex;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use super::summary::Counts;
 
 pub(crate) struct Report {
     pub(crate) seed: u64,
-    /// A hash of all that happened, or what was wrong.
+    /// A hash of all that happened, or a description of the fault.
     pub(crate) outcome: Result<u64, String>,
     pub(crate) counts: Counts,
     pub(crate) log: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) fn take_panics() -> Vec<String> {
     PANICS.with(RefCell::take)
 }
 
-/// Keeps what panics say for the code that runs on that thread, instead of printing it.
+/// Installs a panic hook that stores the messages of simulated threads instead of printing them.
 fn keep_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -49,10 +49,10 @@ fn keep_panics() {
 
 const THREAD: &str = "simulation";
 
-/// Processor time that the program may take while a seed runs; most take some hundredths of a
-/// second.
+/// The maximum processor time of the program while a seed runs. Most seeds take some hundredths of
+/// a second.
 const LONGEST: Duration = Duration::from_secs(240);
-/// The same of a seed that waits, and takes none: on a busy machine others may get it all.
+/// The maximum real time of a seed, which may wait long for the processor on a busy machine.
 const LONGEST_WAIT: Duration = Duration::from_secs(1200);
 
 fn cpu_time() -> Duration {
@@ -87,7 +87,7 @@ pub(crate) fn run_seed(seed: u64, plan: Plan) -> Report {
             };
             let result = catch_unwind(AssertUnwindSafe(|| run.run()));
             if result.is_err() {
-                // While the devices that they use have their clock.
+                // Abandon the workers while their devices still have a clock.
                 qpair_engine::abandon_stepped();
             }
             outcome = result.unwrap_or_else(|_| Err("a panic".to_owned()));
@@ -110,7 +110,7 @@ pub(crate) fn run_seed(seed: u64, plan: Plan) -> Report {
     let outcome = match thread.map(|_| receive(&receiver)) {
         Ok(Ok(report)) => return report,
         Ok(Err(mpsc::RecvTimeoutError::Timeout)) => {
-            // Its thread goes on until the program ends.
+            // The thread continues until the program ends.
             let seconds = LONGEST.as_secs();
             format!("no end after {seconds} s of processor time: it goes round for ever, or waits")
         }
@@ -120,7 +120,7 @@ pub(crate) fn run_seed(seed: u64, plan: Plan) -> Report {
     Report { seed, outcome: Err(outcome), counts: Counts::default(), log: Vec::new() }
 }
 
-/// Runs one seed with a bug planted. It is caught only where nothing is wrong without it.
+/// Runs one seed with a planted bug. The bug counts as caught only if the seed succeeds without it.
 fn run_planted(seed: u64, plan: Plan) -> Report {
     let report = run_seed(seed, plan);
     if plan.planted.is_none() || report.outcome.is_ok() {
@@ -132,7 +132,7 @@ fn run_planted(seed: u64, plan: Plan) -> Report {
     }
 }
 
-/// Runs `runs` seeds from `first` on, and tells `done` of each.
+/// Runs `runs` seeds from `first` on, and calls `done` with each report.
 pub(crate) fn run_seeds(
     first: u64,
     runs: u64,

@@ -1,9 +1,9 @@
-//! Repair of what damage left: into a store of its own, whose devices may fail meanwhile.
+//! Repair of a damaged store into a new one, whose devices may fail meanwhile.
 //!
-//! - The damaged store stays as it is, to the byte, however the repair ends.
-//! - A store that is whole is called that, and no other is made.
-//! - All that was salvaged was there at some time. What was not told as lost or out of date is what
-//!   the oracle knows.
+//! - However the repair ends, the damaged store is unchanged, to the byte.
+//! - A store without damage is reported as such, and no new store is made.
+//! - Every salvaged record existed at some time. Records that are not reported as lost or out of
+//!   date match the oracle.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,36 +21,36 @@ use super::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// Nothing is wrong with it.
+    /// The store has no damage.
     Whole,
-    /// Something may be.
+    /// The store may have damage.
     Doubtful,
-    /// Something is wrong with it: it was met.
+    /// The store has damage that a read has met.
     Damaged,
-    /// Pages are from another time: all that is known is that they were right once.
+    /// Some pages are from another time: they were right once.
     Stale,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Nothing,
-    /// The damaged store cannot be read everywhere at once.
+    /// Reads of the damaged store fail at some places.
     Read,
-    /// The new one cannot be written.
+    /// Writes to the new store fail.
     Write,
-    /// The new one loses power at this write or flush.
+    /// The new store loses power at this write or flush.
     Cut(u64),
-    /// The caller has had enough.
+    /// The caller interrupts the repair.
     BrokenOff,
 }
 
 type Found = BTreeMap<String, Vec<(Key, Value)>>;
 
 impl Run {
-    /// Repairs the store, perhaps at the second attempt, and looks at what was salvaged.
+    /// Repairs the store, perhaps at the second attempt, and judges the salvaged data.
     pub(super) fn salvage(&mut self, condition: Condition) -> Result<(), String> {
         let condition = match self.world.free_run()? {
-            // Sectors that were bad can be read again.
+            // The bad sectors can be read again.
             true if condition == Condition::Damaged => Condition::Doubtful,
             _ => condition,
         };
@@ -67,7 +67,7 @@ impl Run {
         }
     }
 
-    /// Repairs the store while this goes wrong; whether that was the end of it.
+    /// Repairs the store while this trouble occurs. Returns whether the repair is finished.
     fn salvage_amid(&mut self, condition: Condition, trouble: Trouble) -> Result<bool, String> {
         let before = self.world.contents();
         let mut target = self.world.another()?;
@@ -108,7 +108,7 @@ impl Run {
             Ok(report) => report,
             Err(error) => return self.not_repaired(condition, trouble, &error),
         };
-        // A read that failed is damage as well, as far as the repair can tell.
+        // The repair cannot tell a failed read from damage.
         let is_read = trouble == Trouble::Read;
         match (report.healthy, condition) {
             (true, _) if made.get() => {
@@ -144,7 +144,8 @@ impl Run {
                 Trouble::Write | Trouble::Cut(_),
             )
             | (ErrorKind::Io | ErrorKind::Corrupt, Trouble::Read) => Ok(false),
-            // Nothing that names the store is left, or its members do not belong together any more.
+            // No superblock that names the store is left, or the members do not belong together any
+            // more.
             (ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Member | ErrorKind::NotAStore, _)
                 if condition != Condition::Whole =>
             {
@@ -154,7 +155,7 @@ impl Run {
         }
     }
 
-    /// Looks at the new store once it has lost power: the repair is over.
+    /// Judges the new store after its loss of power. The repair is over then.
     fn judge_target(
         &mut self,
         condition: Condition,
@@ -212,7 +213,8 @@ impl Run {
             let told = report.tables.iter().find(|table| table.name == name);
             let is_sure = |(key, _): &&(Key, Value)| !told.is_some_and(|told| is_lost(told, *key));
             let Some((first, _)) = records.iter().find(is_sure) else {
-                // Nothing says which of them it is: what is out of date may be of one before it.
+                // Nothing identifies the table: out-of-date data may belong to an earlier table of
+                // that name.
                 unknown.insert(key_of(slot));
                 unknown.extend(keys.iter().filter(|key| usize::from(key.table) >= TABLES.len()));
                 continue;

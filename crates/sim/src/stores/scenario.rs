@@ -13,35 +13,37 @@ pub(crate) struct Scenario {
     pub(crate) stripe_unit_bytes: u64,
     pub(crate) depth: u32,
     pub(crate) batch: u32,
-    /// Size up to which each member grows, bytes.
+    /// The size up to which each member grows, in bytes.
     pub(crate) size_bytes_max: u64,
     pub(crate) volatile_write_cache: bool,
-    /// Alignment of memory that the devices ask for, bytes: above their blocks in some runs.
+    /// The alignment of memory that the devices require, in bytes. In some runs it is larger than
+    /// their blocks.
     pub(crate) memory_alignment_bytes: u32,
     pub(crate) latency: SimLatency,
     pub(crate) keys: u16,
     pub(crate) lives: u32,
-    /// Lives are so many times as long as others', among so many times as many keys.
+    /// The factor by which incarnations are longer than usual, with as many times more keys.
     pub(crate) length: u16,
-    /// Keeps a log; else a crash leaves the last checkpoint.
+    /// Whether the store has a log. Without one, a crash goes back to the last checkpoint.
     pub(crate) log: bool,
-    /// Else a power cut may take any of the log that no checkpoint has made needless.
+    /// Whether the log is flushed. If not, a power cut may lose any of the log that the last
+    /// checkpoint does not cover.
     pub(crate) log_flushed: bool,
-    /// When changes by themselves return.
+    /// The durability of single changes.
     pub(crate) durability: Durability,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) log_segment_bytes: u32,
-    /// The log is on a device of its own, which grows up to this size, bytes.
+    /// The size in bytes up to which the log device grows, if the log has a device of its own.
     pub(crate) log_device_bytes_max: Option<u64>,
-    /// Bounds of transactions, if they are to be met.
+    /// The limit of memory for older versions, if the run is to exceed it.
     pub(crate) versions_bytes_max: Option<u64>,
     pub(crate) history_bytes_max: u64,
     pub(crate) transaction_bytes_max: Option<usize>,
-    /// Half of all values do not fit a leaf.
+    /// Whether half of all values do not fit a leaf.
     pub(crate) large: bool,
-    /// Keys that one task has to itself lie beside each other.
+    /// Whether the keys that one task owns are adjacent.
     pub(crate) blocks: bool,
-    /// One errand in so many steps: see [`super::errands`].
+    /// One of this many steps runs a management operation: see [`super::errands`].
     pub(crate) errands: Option<u32>,
     pub(crate) damage: Option<Damage>,
 }
@@ -49,41 +51,40 @@ pub(crate) struct Scenario {
 const LOG_SEGMENT_BYTES: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 1 << 20];
 const CHECKPOINT_BYTES: [u64; 5] = [1, 16 << 10, 64 << 10, 256 << 10, 256 << 20];
 
-/// Turns the seed of a run into that of its alignment of memory.
+/// Turns the seed of a run into the seed of its memory alignment.
 const ALIGNMENT_SEED: u64 = 0x616C_6967_6E65_6421;
 
-/// How many times as long the lives of a few stores are: trees get deep, leave memory, and shrink
-/// again.
+/// The factor by which the incarnations of a few stores are longer: trees get deep, leave memory,
+/// and shrink again.
 const LENGTH_MAX: u16 = 20;
 
-/// How a store is damaged, once it has lived its lives.
+/// How a store is damaged after its last incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Damage {
-    /// Not at all: it is repaired all the same.
+    /// No damage. The store is repaired all the same.
     Nothing,
-    /// After it was closed.
+    /// Damage after the store was closed.
     Closed,
-    /// While it is worked with: bits flip, or sectors go bad.
+    /// Damage while the store is in use: bits flip, or sectors go bad.
     Running,
-    /// After it was closed, pages are what they were at another time.
+    /// After the store was closed, some pages are replaced by older versions.
     Stale,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Closed; then the power goes.
+    /// The store is closed; then the power is cut.
     Close,
-    /// The process ends in the midst of it all; the devices have power.
+    /// The process is killed while the store is in use. The devices keep their power.
     Kill,
-    /// The power goes with this many writes and flushes from the life's beginning, if it lives so
-    /// long.
+    /// The power is cut after this many writes and flushes, if the incarnation lasts that long.
     Cut(u64),
-    /// The power goes with this many writes of superblocks and of checkpoints' records.
+    /// The power is cut after this many writes of superblocks and checkpoint records.
     CutAtRecord(u64),
 }
 
 impl End {
-    /// At a record's write instead of any.
+    /// Replaces a cut at any write by one at the write of a record.
     fn at_a_record(self) -> Self {
         match self {
             Self::Cut(changes) => Self::CutAtRecord(changes % 6 + 1),
@@ -92,18 +93,18 @@ impl End {
     }
 }
 
-/// One life of the store: from an open to the next.
+/// One incarnation of the store, from an open to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) end: End,
-    /// The faults of the devices, from the opening or from after it on.
+    /// The faults of the devices, from the opening on or from the moment after it.
     pub(crate) faults: SimFaults,
     pub(crate) faults_at_open: bool,
     /// Whether faults occur behind the HBA, if there is one, at the same times.
     pub(crate) troubled: bool,
     pub(crate) tasks: u32,
     pub(crate) steps_per_task: u32,
-    /// Checks every page before it begins.
+    /// Whether every page is checked first.
     pub(crate) checks: bool,
 }
 
@@ -170,10 +171,10 @@ impl Scenario {
         }
     }
 
-    /// The same, as what a planted bug needs to show has to happen.
+    /// Returns this incarnation with the changes that a planted bug needs to show.
     pub(crate) fn shaped_for(self, canary: Option<Canary>) -> Self {
         match canary {
-            // Segments are used again soon: there are many, and many checkpoints.
+            // Many checkpoints, so that log segments are reused soon.
             Some(Canary::ReuseLogBeforeRecord) => {
                 Self { log: true, log_segment_bytes: 4 << 10, checkpoint_bytes: 16 << 10, ..self }
             }
@@ -181,15 +182,16 @@ impl Scenario {
         }
     }
 
-    /// The same on devices that in one run of four want memory on a grid above their blocks. Drawn
-    /// apart, so that the other seeds keep their stories.
+    /// Returns this scenario with, in one run of four, devices that require a memory alignment
+    /// above their block size. The alignment has its own generator, so that the other seeds do not
+    /// change.
     pub(crate) fn aligned(self, seed: u64) -> Self {
         let is_aligned = Rng::with_seed(seed ^ ALIGNMENT_SEED).u8(0..4) == 0;
         Self { memory_alignment_bytes: if is_aligned { 4096 } else { 1 }, ..self }
     }
 
-    /// The same on disks behind an HBA, which neither grow nor are small, and keep no more requests
-    /// than their controller has room for.
+    /// Returns this scenario for disks behind an HBA. They do not grow, are not small, and keep no
+    /// more requests than their controller has room for.
     pub(crate) fn on_hba(self) -> Self {
         Self {
             depth: self.depth.min(64),
@@ -200,7 +202,8 @@ impl Scenario {
         }
     }
 
-    /// The same with lists in it: not damaged, and not so small that records must go to make room.
+    /// Returns this scenario for lists: without damage, and with enough space that no records must
+    /// be deleted to make room.
     pub(crate) fn for_lists(self) -> Self {
         Self { size_bytes_max: 64 << 20, damage: None, ..self }
     }
@@ -222,7 +225,8 @@ impl Scenario {
                 0 => 1 + u64::from(self.keys % 5),
                 _ => u64::MAX,
             },
-            // More memory than a small device has room to write out: the pool is fitted to it.
+            // More memory than a small device has room to write out, so that the pool must be
+            // fitted to the device.
             memory_bytes: match self.is_small() && self.keys.is_multiple_of(3) {
                 true => 16 * self.frames * self.page_size as u64,
                 false => self.frames * self.page_size as u64,
@@ -230,7 +234,7 @@ impl Scenario {
             workers: self.workers,
             depth: self.depth,
             batch: self.batch,
-            // So that some are held back.
+            // So that some requests are held back.
             reads: if self.batch == 1 { 2 } else { 0 },
             page_size: self.page_size,
             stripe_unit_bytes: self.stripe_unit_bytes,
@@ -238,8 +242,8 @@ impl Scenario {
         }
     }
 
-    /// The options of one life, which now and then are not those of the life before: what its logs
-    /// were made with the logs tell.
+    /// Returns the options of one incarnation, which sometimes differ from the previous ones. The
+    /// logs themselves say which options they were made with.
     pub(crate) fn options_of_a_life(&self, rng: &mut Rng) -> StoreOptions {
         let options = self.store_options();
         if rng.u8(0..4) != 0 {
@@ -249,7 +253,7 @@ impl Scenario {
             workers: rng.usize(1..=self.workers),
             checkpoint_bytes: one_of(rng, &CHECKPOINT_BYTES),
             log_segment_bytes: match self.log_device_bytes_max {
-                // The device was made for segments of that size.
+                // The device was formatted for segments of this size.
                 Some(_) => self.log_segment_bytes,
                 None => one_of(rng, &LOG_SEGMENT_BYTES),
             },
@@ -262,7 +266,7 @@ impl Scenario {
         self.log && self.log_flushed && durability != Durability::Async
     }
 
-    /// Whether the devices may be full before the run is over.
+    /// Whether the devices may become full before the run is over.
     pub(crate) fn is_small(&self) -> bool {
         self.size_bytes_max < 8 << 20
     }
@@ -281,7 +285,7 @@ impl Scenario {
             || self.is_small()
     }
 
-    /// Length of a value, bytes: some do not fit a leaf.
+    /// Draws the length of a value in bytes. Some values do not fit a leaf.
     pub(crate) fn value_len(&self, rng: &mut Rng) -> u32 {
         match rng.u8(0..40) {
             0..20 if self.large => rng.u32(0..12 * self.page_size as u32),
@@ -295,7 +299,7 @@ impl Scenario {
 impl Life {
     pub(crate) fn new(rng: &mut Rng, length: u16) -> Self {
         let times = f64::from(length);
-        // As often in the first moments as in all later ones.
+        // Small and large numbers are equally likely.
         let changes = |rng: &mut Rng| {
             let most = 1 << rng.u8(1..12);
             rng.u64(1..=most) * u64::from(length)
@@ -323,17 +327,17 @@ impl Life {
         }
     }
 
-    /// The same as the nth life of a store, as what a planted bug needs to show has to happen: else
-    /// few runs in thousands have it.
+    /// Returns the `nth` incarnation of a store with the changes that a planted bug needs to show.
+    /// Without them, only few of thousands of runs would show it.
     pub(crate) fn shaped_for(self, canary: Option<Canary>, nth: u32) -> Self {
         match canary {
-            // A write of the log fails, and the power is cut soon after the store was opened again.
+            // A write of the log fails, and the power is cut soon after the store was reopened.
             Some(Canary::UnwrittenLogs) if nth.is_multiple_of(2) => {
                 let faults = SimFaults { write_error: 0.05, ..SimFaults::default() };
                 Self { faults, faults_at_open: false, end: End::Kill, ..self }
             }
             Some(Canary::UnwrittenLogs) => Self { faults: SimFaults::default(), ..self },
-            // The power is cut while a record is written beside commits.
+            // The power is cut during commits while a record is written.
             Some(Canary::ReuseLogBeforeRecord) => {
                 Self { end: self.end.at_a_record(), tasks: 8, steps_per_task: 60, ..self }
             }
@@ -341,7 +345,7 @@ impl Life {
         }
     }
 
-    /// A life in which what is on the devices is damaged.
+    /// Draws an incarnation in which the content of the devices is damaged.
     pub(crate) fn damaged(rng: &mut Rng) -> Self {
         let faults = match rng.bool() {
             true => SimFaults { bit_flip: 0.02, ..SimFaults::default() },
@@ -350,7 +354,7 @@ impl Life {
         Self { end: End::Kill, faults, tasks: 4, steps_per_task: 40, checks: false, ..Self::last() }
     }
 
-    /// A life in which nothing fails, and every page is checked.
+    /// Returns an incarnation without faults, in which every page is checked.
     pub(crate) fn last() -> Self {
         Self {
             end: End::Close,

@@ -1,8 +1,8 @@
-//! Writes that never came to be, though the device said so: pages whose checksum is right, from
-//! another time.
+//! Lost writes that the device reported as successful: pages with a right checksum, from another
+//! time.
 //!
-//! Such a store may give wrong answers, which no check can tell. It does not panic, and whatever is
-//! asked of it comes to an end.
+//! Such a store may give wrong answers, which no check can detect. It must not panic, and every
+//! call must end.
 
 use std::ops::Bound;
 
@@ -12,9 +12,9 @@ use super::catalog::{SLOTS, TABLES, name_of};
 use super::lives::Run;
 use super::scenario::Life;
 
-/// Steps until all that is left under way has come to an end, at most.
+/// The maximum number of steps until everything in progress has ended.
 const STEPS_MAX: u64 = 1_000_000;
-/// Records of a scan, at most: there are fewer keys.
+/// The maximum number of records of a scan. There are fewer keys.
 const RECORDS_MAX: usize = 100_000;
 
 impl Run {
@@ -52,7 +52,7 @@ impl Run {
                 return Ok(());
             }
         };
-        // An older superblock or record may have made it recover.
+        // An older superblock or record may have led to a recovery.
         let report = store.check(&|_, _| ());
         self.counts.noticed += u64::from(!report.as_ref().is_ok_and(CheckReport::is_sound));
         self.say(format!("check: {:?}", report.map(|report| report.faults)));
@@ -65,7 +65,7 @@ impl Run {
         outcome
     }
 
-    /// Works with a store whatever it answers, and drops all its tables.
+    /// Works with a store, whatever it answers, and drops all its tables.
     fn use_up(&mut self, store: &Store) -> Result<(), String> {
         let names = TABLES.map(str::to_owned).into_iter().chain((0..SLOTS).map(name_of));
         let names: Vec<String> = names.collect();
@@ -116,7 +116,7 @@ impl Run {
         Ok(())
     }
 
-    /// Steps until nothing is under way.
+    /// Runs steps until nothing is in progress.
     fn run_out(&mut self, store: &Store, what: &str) -> Result<(), String> {
         for _ in 0..STEPS_MAX {
             if store.step() == Step::Stuck {

@@ -1,4 +1,4 @@
-//! Reading all that is in a store.
+//! Reads the whole content of a store.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::value::{Key, Value};
 #[derive(Default)]
 pub(super) struct State {
     pub(super) values: BTreeMap<Key, Value>,
-    /// Tables that come and go, by slot, with their numbers.
+    /// The temporary tables and their numbers, by slot.
     pub(super) temporary: BTreeMap<u16, (u16, Table)>,
 }
 
@@ -28,7 +28,7 @@ impl Run {
         })
     }
 
-    /// [`Run::read_all`] of a store whose errors are not this one's.
+    /// Like [`Run::read_all`], for another store, whose errors are not judged.
     pub(super) fn read_all_of(&self, store: &Store) -> Result<State, Unread> {
         let mut state = State::default();
         for (number, name) in (0..).zip(TABLES) {

@@ -21,7 +21,7 @@ pub(crate) struct Counts {
     pub(crate) commits: u64,
     pub(crate) operations: u64,
     pub(crate) timed_out: u64,
-    /// Transactions on lists that the judge of isolation was told of.
+    /// Transactions on lists that were reported to the judge of isolation.
     pub(crate) listed: u64,
     pub(crate) errands: u64,
     pub(crate) renames: u64,

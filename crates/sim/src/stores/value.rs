@@ -1,4 +1,4 @@
-//! Keys and values that say which they are, so that every byte that is read can be judged.
+//! Keys and values that identify themselves, so that every byte that is read can be judged.
 
 /// A key of the simulation: a table and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -8,8 +8,8 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key's bytes: in the order of the numbers, and of several lengths; the table is in them
-    /// too.
+    /// Returns the key's bytes, which have various lengths and sort by number. They include the
+    /// table.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = vec![b'k'];
         bytes.extend_from_slice(&self.index.to_be_bytes());
@@ -18,12 +18,12 @@ impl Key {
         bytes
     }
 
-    /// The key with these bytes, if there is one in this table.
+    /// Parses the bytes of a key of this table.
     pub(crate) fn parse(table: u16, bytes: &[u8]) -> Option<Self> {
         Self::parse_any(bytes).filter(|key| key.table == table)
     }
 
-    /// The key with these bytes, if there is one.
+    /// Parses the bytes of a key of any table.
     pub(crate) fn parse_any(bytes: &[u8]) -> Option<Self> {
         let index = u16::from_be_bytes(bytes.get(1..3)?.try_into().ok()?);
         let table = u16::from_be_bytes(bytes.get(3..5)?.try_into().ok()?);
@@ -32,7 +32,7 @@ impl Key {
     }
 }
 
-/// A value of the simulation. No two writes have the same.
+/// A value of the simulation. No two writes have the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
     pub(crate) id: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Value {
 impl Value {
     pub(crate) const LEN_MIN: u32 = 12;
 
-    /// The value's bytes: its number, its length, and what follows from the number.
+    /// Returns the value's bytes: its number, its length, and bytes that follow from the number.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len as usize);
         bytes.extend_from_slice(&self.id.to_le_bytes());
@@ -56,7 +56,7 @@ impl Value {
         bytes
     }
 
-    /// The value with these bytes, all of them right.
+    /// Parses the bytes of a value; `None` if any byte is wrong.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let id = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let len = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);

@@ -1,4 +1,4 @@
-//! The machine that a store lives on: its devices, their power, the clock.
+//! The machine that a store runs on: its devices, their power and the clock.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ pub(crate) struct World {
     devices: Vec<SimDevice>,
     hba: Option<Hba>,
     rng: fastrand::Rng,
-    /// A thread that waits for several devices lets time pass by looking at them.
+    /// Whether a thread that waits for several devices advances time by polling them.
     free_running: bool,
-    /// Over what the devices did, and those before them.
+    /// A hash over the actions of these devices and of earlier ones.
     trace: TraceHash,
 }
 
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// Another device, an empty one, on the same clock.
+    /// Makes another, empty device on the same clock.
     pub(crate) fn another(&mut self) -> Result<Self, String> {
         let scenario = Scenario { members: 1, size_bytes_max: 256 << 20, ..self.scenario.clone() };
         let mut rng = self.rng.fork();
@@ -102,12 +102,12 @@ impl World {
         Ok(other)
     }
 
-    /// Requests that ended with an error.
+    /// Returns the number of requests that ended with an error.
     pub(crate) fn errors(&self) -> u64 {
         self.watch().count()
     }
 
-    /// Power comes back, if it was cut: the devices have what survived.
+    /// Restores the power if it was cut. The devices have the data that survived.
     pub(crate) fn power_on(&mut self) -> Result<(), String> {
         self.take_trace();
         if let Some(hba) = &mut self.hba {
@@ -138,8 +138,8 @@ impl World {
         }
     }
 
-    /// From here on devices are also for threads that are not stepped, and wait for several of
-    /// them; whether they were replaced for that, by others with the same content.
+    /// Makes the devices usable for threads that are not stepped and wait for several devices.
+    /// Returns whether the devices were replaced by others with the same content.
     pub(crate) fn free_run(&mut self) -> Result<bool, String> {
         self.free_running =
             self.scenario.members > 1 || self.scenario.log_device_bytes_max.is_some();
@@ -149,7 +149,8 @@ impl World {
         Ok(self.free_running)
     }
 
-    /// Power goes, and comes back with what the members hold changed meanwhile; what was done.
+    /// Cuts the power, changes the content of the members, and restores the power. Returns a
+    /// description of the change.
     pub(crate) fn change(
         &mut self,
         change: impl FnOnce(&mut [Vec<u8>], &mut fastrand::Rng) -> Vec<String>,
@@ -184,7 +185,7 @@ impl World {
 
     /// Cuts the power at the `nth` write from now of a superblock or of a checkpoint's record.
     pub(crate) fn cut_at_record(&self, nth: u64) {
-        // Both are at the beginning (docs/design/page-format.md).
+        // Both are at the beginning of a member (docs/design/page-format.md).
         let end = (64 << 10) + 2 * self.scenario.page_size as u64;
         self.power.cut_at_write_below(end, nth);
     }
@@ -193,7 +194,7 @@ impl World {
         self.devices.iter().for_each(|device| device.set_faults(faults));
     }
 
-    /// From now on things go wrong behind the HBA, or nothing does, if there is one.
+    /// Enables or disables faults behind the HBA, if there is one.
     pub(crate) fn trouble(&self, comes: bool) {
         if let Some(hba) = &self.hba {
             hba.trouble(comes);
@@ -228,25 +229,25 @@ impl World {
         }
     }
 
-    /// A hash over all that the devices did.
+    /// Returns a hash over all actions of the devices.
     pub(crate) fn trace(&mut self) -> u64 {
         self.take_trace();
         self.trace.value()
     }
 }
 
-/// Knows whether devices have failed since it was made.
+/// Knows whether devices have failed since this watch was made.
 #[derive(Clone)]
 pub(crate) struct Watch {
     devices: Vec<SimDevice>,
     bench: Option<Arc<Bench>>,
     power: SimPower,
     errors: u64,
-    /// The devices may be full.
+    /// Whether the devices may be full.
     is_small: bool,
     /// Whether the data on the devices is being damaged.
     pub(crate) damaged: bool,
-    /// A panic of the engine is planted.
+    /// Whether a panic of the engine is planted.
     pub(crate) panics: bool,
 }
 
@@ -271,13 +272,13 @@ impl Watch {
         match error.kind() {
             ErrorKind::NoSpace => self.is_small || self.power.is_cut(),
             ErrorKind::Io => self.has_failed(),
-            // A disk that refused a command for all the time that it had.
+            // A disk refused a command for the whole time that the command had.
             ErrorKind::Busy => self.bench.is_some() && self.has_failed(),
-            // Read-only since a write failed; a device that is full fails none. After a panic what
-            // was read and is not durable may be lost.
+            // The store is read-only because a write failed. A full device does not fail writes.
+            // After a panic, data that was read and is not durable may be lost.
             ErrorKind::ReadOnly => self.has_failed() || self.damaged || self.panics,
             ErrorKind::Corrupt => self.damaged || self.has_lost(),
-            // A caller that waited for a task that panicked is told that it is gone.
+            // A caller that waits for a task that panicked gets this error.
             ErrorKind::Panicked | ErrorKind::Closed => self.panics,
             _ => false,
         }

@@ -37,7 +37,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<UnixStream> {
             io::ErrorKind::InvalidInput => Error::new(ErrorKind::Invalid, context)
                 .caused_by(cause)
                 .hint("the path of a socket has at most 107 bytes"),
-            // The socket of another kind (datagrams).
+            // The path is a socket of another type (datagrams).
             _ if cause.raw_os_error() == Some(rustix::io::Errno::PROTOTYPE.raw_os_error()) => {
                 errors::not_vfio_user(name, "it is a socket of another kind")
             }

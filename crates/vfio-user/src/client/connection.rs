@@ -27,9 +27,9 @@ pub(super) struct Connection {
     options: ClientOptions,
     incoming: Incoming,
     next_id: u16,
-    /// Commands were sent that want no reply.
+    /// Whether commands were sent that want no reply.
     has_posted: bool,
-    /// The connection was closed because the device cut short shared memory.
+    /// Whether the connection was closed because the device truncated shared memory.
     is_cut_short: bool,
 }
 
@@ -224,7 +224,7 @@ fn wait(stream: &UnixStream, events: PollFlags, turn: &Turn<'_>) -> std::result:
     }
     let slice = left.min(SLICE);
     let slice = Timespec { tv_sec: slice.as_secs() as _, tv_nsec: slice.subsec_nanos().into() };
-    // Whatever the result, the next attempt finds out.
+    // Whatever the result, the next attempt notices it.
     let _ = rustix::event::poll(&mut [PollFd::new(stream, events)], Some(&slice));
     Ok(())
 }

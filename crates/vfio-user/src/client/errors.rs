@@ -17,7 +17,7 @@ pub(super) fn nonsense(name: &str, command: Command) -> Error {
 }
 
 pub(super) fn refused(name: &str, command: Command, errno: u32) -> Error {
-    // Some servers give no reason, and some send a value that is no error number.
+    // Some servers give no reason, and some send a value that is not an error number.
     let errno = i32::try_from(errno).ok().filter(|errno| (1..4096).contains(errno)).unwrap_or(5);
     let cause = io::Error::from_raw_os_error(errno);
     let error = Error::os(cause, format!("{name}: the device refused {command:?}"));

@@ -89,9 +89,10 @@ struct Bar {
 struct State {
     connection: Connection,
     next_iova: u64,
-    /// By the arena's number: address for the device, bytes, and the arena.
+    /// The open arenas by number: address for the device, length in bytes, and the arena.
     arenas: HashMap<u32, (u64, u64, Arc<Arena>)>,
-    /// By the address of the mapping: address for the device, bytes, and the mapping.
+    /// The open regions by the address of the mapping: address for the device, length in bytes, and
+    /// the mapping.
     regions: HashMap<usize, (u64, u64, Arc<Mapping>)>,
     registers: Vec<Weak<Mapping>>,
     /// The number of mappings in this process that had been cut short at the last check.
@@ -313,7 +314,7 @@ impl PciFunction for Client {
         let in_file = info.file_offset_bytes.wrapping_add(offset);
         let failed = |cause| Error::os(cause, format!("{}: mapping its registers", self.name));
         let size = rustix::fs::fstat(file).map_err(|errno| failed(errno.into()))?.st_size;
-        // Touching it would wait for its server.
+        // Accessing such a file would wait for its server.
         const FUSE: u64 = 0x6573_5546;
         let kind = rustix::fs::fstatfs(file).map_err(|errno| failed(errno.into()))?.f_type;
         if kind as u64 == FUSE {

@@ -19,13 +19,13 @@ pub(super) struct Caller {
 
 #[derive(Debug)]
 pub(super) enum Said {
-    /// Nothing arrived, or only a part of a message.
+    /// Nothing has arrived, or only a part of a message.
     NotYet,
     /// The first message arrived.
     All(Message),
     /// The caller closed the connection, in the middle of a message if true.
     Gone(bool),
-    /// The caller sent bytes that make no sense.
+    /// The caller sent invalid bytes.
     Wrong(io::Error),
 }
 
@@ -50,7 +50,7 @@ impl Caller {
     /// Tells the caller that there is a client already.
     pub(super) fn refuse(mut self, header: Header) {
         let answer = header.error(Errno::BUSY.raw_os_error() as u32).message(&[]);
-        // A socket that was just opened takes so few bytes at once; if not, closing it says enough.
+        // A new socket accepts so few bytes at once. If not, closing it is answer enough.
         let _ = self.stream.write(&answer);
         // If bytes were left unread, the client would not get the answer. A plain read closes any
         // descriptors that come with them.

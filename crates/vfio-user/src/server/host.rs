@@ -2,9 +2,9 @@
 //!
 //! A driver that has mapped the doorbells wakes no thread by ringing them, so a thread has to poll.
 //! While there is work, the thread only polls. Then it naps, each time longer, up to a limit. If
-//! there is no driver, or none that can give work without a call, it sleeps until a socket becomes
-//! readable. Polling a socket costs a system call, so sockets are polled seldom while there is
-//! other work.
+//! no driver is connected, or if drivers can only give work by messages, it sleeps until a socket
+//! becomes readable. Polling a socket costs a system call, so sockets are polled seldom while there
+//! is other work.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::Server;
 
-/// The number of turns between two looks at the clock.
+/// The number of turns between two checks of the clock.
 const TURNS: u32 = 32;
 /// The number of rounds of turns between two looks at the sockets, while there is a driver.
 const ROUNDS: u32 = 32;
@@ -76,7 +76,7 @@ impl<D: PciDevice> Host<D> {
                 && now - busy_at >= HOT
             {
                 now = self.take_nap(now, end, due, nap_max);
-                // Once it has begun to nap, one look is enough between two naps.
+                // After the first nap, one poll between two naps is enough.
                 busy_at = now.checked_sub(HOT).unwrap_or(busy_at);
             }
         }
@@ -143,14 +143,14 @@ impl<D: PciDevice> Host<D> {
         self.nap = (2 * nap).min(nap_max).max(NAP_MIN);
         let until = due.map_or(now + nap, |due| due.min(now + nap)).min(end);
         let nap = until.saturating_duration_since(now);
-        // A shorter sleep takes longer than its time.
+        // A shorter sleep would take longer than requested.
         if nap >= NAP_MIN {
             let sockets: Vec<BorrowedFd<'_>> =
                 self.drives.iter().flat_map(|(_, server)| server.sockets()).collect();
             let mut sockets: Vec<_> =
                 sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
             let nap = Timespec { tv_sec: nap.as_secs() as _, tv_nsec: nap.subsec_nanos().into() };
-            // However it ends, the next turn looks.
+            // Whether the wait fails or not, the next turn polls the sockets.
             let _ = rustix::event::poll(&mut sockets, Some(&nap));
             self.look_at_sockets();
         }

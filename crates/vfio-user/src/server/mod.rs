@@ -92,7 +92,7 @@ impl Server {
         self.listener.path()
     }
 
-    /// Does the work that there is now. Returns whether there was any.
+    /// Does all work that is possible now. Returns whether there was any.
     pub fn poll(&mut self) -> bool {
         let mut progress = false;
         if let Some(session) = &mut self.session {
@@ -107,7 +107,7 @@ impl Server {
             self.is_active |= progress;
         }
         self.look_for_idleness();
-        // A limit, so that a crowd costs the client no more than this.
+        // Limited, so that many connections cost the client no more than this.
         for _ in 0..CALLERS_MAX {
             let Some(stream) = self.listener.accept() else { break };
             if self.callers.len() == CALLERS_MAX {

@@ -45,7 +45,7 @@ pub enum Ended {
     Closed,
     /// The client closed its socket in the middle of a message.
     Cut,
-    /// The client sent bytes that make no sense, or the socket failed.
+    /// The client sent invalid bytes, or the socket failed.
     Wrong(io::Error),
     /// The client spoke another version of the protocol, or another protocol.
     Version,
@@ -154,7 +154,7 @@ impl Session {
         self.stream.as_fd()
     }
 
-    /// Does the work that there is now. After `Ended` the session has to be dropped.
+    /// Does all work that is possible now. After `Ended` the session must be dropped.
     pub fn poll(&mut self) -> Turn {
         if self.maps.is_cut_short() {
             return Turn::Ended(Ended::CutShort);
@@ -268,7 +268,7 @@ impl Session {
         self.counters.messages += 1;
         let header = message.header;
         if header.is_reply() {
-            // Nothing was asked of the client.
+            // The client was not asked anything.
             let wrong =
                 io::Error::new(io::ErrorKind::InvalidData, "a reply came without a command");
             self.outgoing = Some(Outgoing {
@@ -444,7 +444,7 @@ impl Session {
                 if !fds.is_empty() && fds.len() != set.count as usize {
                     return Err(Errno::INVAL);
                 }
-                // All of them, before one is set.
+                // Create all events before setting the first.
                 let events: qpair_block::Result<Vec<IrqEvent>> = fds
                     .into_iter()
                     .map(|fd| Ok(IrqEvent::new(fd)?.counting(self.undelivered.clone())))

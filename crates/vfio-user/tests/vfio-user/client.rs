@@ -160,7 +160,7 @@ fn one_driver_at_a_time_and_nothing_of_it_stays() {
     let mut register = [0xBB; 4];
     second.read_bar(0, 0, &mut register).unwrap();
     assert_eq!(register, [0; 4], "the device was reset");
-    // What the first one still has mapped is no client's doorbell.
+    // The doorbells that the first client still has mapped no longer reach the device.
     let theirs = second.map_bar(0, 0x1000, 0x1000).unwrap().unwrap();
     doorbells.bytes().store_u32(0x10, 7);
     assert_eq!(theirs.bytes().load_u32(0x10), 0);
@@ -248,7 +248,7 @@ fn servers_that_are_something_else() {
     assert!(kind == ErrorKind::Unsupported && text.contains("1.0"), "{text}");
     let (kind, text) = fails(|asked| asked.reply(3).message(&[0; 3]), true);
     assert_eq!(kind, ErrorKind::Unsupported, "{text}");
-    // Errors that are none.
+    // Error numbers that are invalid.
     for answer in [
         (|asked: Header| asked.error(u32::MAX).message(&[])) as fn(Header) -> Vec<u8>,
         |asked| asked.error(1 << 30).message(&[]),
@@ -261,7 +261,8 @@ fn servers_that_are_something_else() {
     // Agrees, and is gone.
     let (kind, text) = fails(|asked| asked.reply(4).message(&[0; 4]), false);
     assert!(kind == ErrorKind::Gone && text.contains("GetDeviceInfo"), "{text}");
-    // Asks for something itself first, as a device may that reaches memory by messages.
+    // The server first sends a request of its own, as a device may that accesses memory by
+    // messages.
     let (kind, text) = fails(
         |asked| {
             let ask = Header::command(9, Command::DmaRead, 16).message(&[0; 16]);
@@ -282,7 +283,7 @@ fn a_device_that_takes_its_registers_away() {
     doorbells.bytes().store_u32(0, 1);
     client.read_bar(0, 0, &mut [0; 4]).unwrap();
     rustix::fs::ftruncate(&file, 0).unwrap();
-    // This ended the process, without a word.
+    // A regression: this ended the process without a message.
     doorbells.bytes().store_u32(0, 2);
     assert!(doorbells.is_cut());
     for _ in 0..2 {
@@ -293,7 +294,7 @@ fn a_device_that_takes_its_registers_away() {
         );
         assert!(error.way_out().is_some());
     }
-    // A client of another device is not concerned.
+    // A client of another device is not affected.
     let other = Served::new();
     connect(&other.path).read_bar(0, 0, &mut [0; 4]).unwrap();
 }

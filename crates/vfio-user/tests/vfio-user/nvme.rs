@@ -83,14 +83,14 @@ pub(crate) fn soft(block: u32) -> SoftNvmeOptions {
     SoftNvmeOptions { namespaces: vec![namespace], ..SoftNvmeOptions::default() }
 }
 
-/// Runs the suite. Returns the servers' counts.
+/// Runs the suite. Returns the servers' counters.
 fn pass(soft: &SoftNvmeOptions, server: &ServerOptions, wait: WaitMode) -> Counters {
     // The suite opens a device for each check, and may keep the one before: each is a drive of its
     // own.
     let all = Mutex::new(Vec::new());
     let make = || {
         let served = Served::new(soft, server);
-        // A folder with the socket in it will do.
+        // A folder that contains the socket is accepted, too.
         let device = open(served.path.parent().unwrap(), wait).open_default_namespace(None);
         all.lock().unwrap().push(served);
         Arc::new(device.unwrap()) as Arc<dyn BlockDevice>

@@ -8,7 +8,7 @@ pub struct Config<'a> {
     pub offset: u32,
     /// The source of a write: 0 the guest, 1 a migration.
     pub flags: u32,
-    /// The bytes; in a question, as many as are asked for.
+    /// The bytes. In a request, their number says how many are requested.
     pub bytes: &'a [u8],
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use qpair_socket::{Fields, MessageHeader, Writer};
 
-/// Size of a header, bytes.
+/// The size of a header in bytes.
 pub const HEADER_BYTES: usize = 12;
 
 const VERSION: u32 = 1;
@@ -74,8 +74,8 @@ impl Header {
     /// The back end's request, over its own socket, to read the configuration again.
     pub const CONFIG_CHANGE: u32 = 2;
 
-    /// Makes the header of a request; `needs_reply`: the sender waits for a reply even to a request
-    /// that has none by itself.
+    /// Makes the header of a request. With `needs_reply`, the sender waits for a reply even if the
+    /// request normally has none.
     #[must_use]
     pub fn request(number: u32, payload_bytes: usize, needs_reply: bool) -> Self {
         let flags = VERSION | if needs_reply { NEED_REPLY } else { 0 };
@@ -93,7 +93,7 @@ impl Header {
         self.flags & REPLY != 0
     }
 
-    /// Whether the sender waits for a reply even to a request that has none by itself.
+    /// Whether the sender waits for a reply even if the request normally has none.
     #[must_use]
     pub fn needs_reply(self) -> bool {
         self.flags & NEED_REPLY != 0
@@ -140,7 +140,7 @@ mod tests {
                 assert_eq!((read, payload_bytes), (header, 40));
                 assert_eq!((read.needs_reply(), read.is_reply()), (needs_reply, false));
                 let reply = Header::read(&header.reply(8).message(&[0; 8])[..12]).unwrap().0;
-                // Exactly these flags: some peers compare them whole.
+                // Exactly these flags, because some peers compare the whole value.
                 assert_eq!((reply.flags, reply.payload_bytes), (5, 8));
             }
         }

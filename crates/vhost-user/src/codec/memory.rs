@@ -38,7 +38,7 @@ impl MemoryRegion {
         if count > REGIONS_MAX {
             return None;
         }
-        // Some send room for regions that they do not have.
+        // Some peers send room for regions that they do not have.
         (0..count).map(|_| Self::read(&mut fields)).collect()
     }
 

@@ -27,7 +27,7 @@ use super::region::BLOCK_BYTES;
 /// The number of bounce buffers, for data that the back end cannot access.
 const BOUNCES: u32 = 8;
 const BOUNCE_BYTES: u32 = 128 << 10;
-/// How long a wait polls before it sleeps.
+/// The time that a wait polls before it sleeps.
 const LOOK: Duration = Duration::from_micros(20);
 /// The longest sleep with requests in flight: the back end may have gone.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ struct Job {
     done_bytes: u32,
     part_bytes: u32,
     bounce: Option<Buffer>,
-    /// The data is written, and a flush of it is in flight.
+    /// Whether the data is written, and a flush of it is in flight.
     is_flushing: bool,
 }
 
@@ -111,7 +111,7 @@ impl VhostUserChannel {
             bounces,
             bounce_bytes,
         };
-        // From here on the channel's drop undoes all of it.
+        // From here on, dropping the channel undoes everything.
         link.add_call(&channel.queue.call);
         for arena in &arenas {
             if !channel.arenas.contains(&arena.id()) && link.add_arena(arena)? {
@@ -148,7 +148,7 @@ impl VhostUserChannel {
         }
         let has = |feature: u64| self.facts.features & feature != 0;
         match request.op {
-            // What has completed is durable already.
+            // Without a write cache, completed writes are durable already.
             Op::Flush => (!has(blk::FLUSH)).then_some(Ok(())),
             Op::Discard => (!has(blk::DISCARD)).then_some(Err(IoError::UNSUPPORTED)),
             Op::WriteZeroes => (!has(blk::WRITE_ZEROES)).then_some(Err(IoError::UNSUPPORTED)),
@@ -206,7 +206,7 @@ impl VhostUserChannel {
         self.queue.offer(slot, verb, sector, data);
     }
 
-    /// Takes the completions that are there, without sleeping.
+    /// Takes the available completions, without sleeping.
     fn turn(&mut self, completions: &mut Vec<Completion>) {
         if !self.ended.is_empty() {
             self.taken -= self.ended.len() as u32;
@@ -225,7 +225,7 @@ impl VhostUserChannel {
                     is_news = true;
                     self.end(slot, status, completions);
                 }
-                // With the event index, each signal has to be asked for anew.
+                // With the event index, each signal must be requested again.
                 Ok(None) if is_news && self.is_watched && self.queue.listen() => is_news = false,
                 Ok(None) => break,
                 Err(_) => {
@@ -244,7 +244,7 @@ impl VhostUserChannel {
         match self.seen.phase() {
             Phase::Up => {
                 if self.queue.set_up(&self.link, self.seen).is_err() {
-                    // It has gone again: there will be another life.
+                    // The back end has gone again: there will be another life.
                     self.link.break_up(self.seen);
                     return;
                 }
@@ -381,7 +381,7 @@ impl IoChannel for VhostUserChannel {
         if self.is_watched && completions.len() == before {
             self.queue.clear_call();
             self.statistics.system_calls += 1;
-            // Completions from between the look and the clearing.
+            // Take completions that arrived between the poll and the clearing.
             self.turn(completions);
         }
         completions.len() - before

@@ -81,7 +81,7 @@ impl Connection {
         }
         let mut fds = [PollFd::new(&self.stream, flags)];
         let nap = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
-        // However it ends, the next turn looks.
+        // Whether the wait fails or not, the next attempt notices it.
         let _ = rustix::event::poll(&mut fds, Some(&nap));
         Ok(())
     }

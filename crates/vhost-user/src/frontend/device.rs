@@ -25,7 +25,7 @@ const DEPTH_MAX: u32 = 256;
 pub struct VhostUserOptions {
     /// The time limit for the back end to answer. Default: 5 s.
     pub timeout: Duration,
-    /// How long the back end may be gone before requests fail. Default: 10 s.
+    /// The time for which the back end may be gone before requests fail. Default: 10 s.
     pub reconnect: Duration,
     /// The timeout policy, which is asked whether to keep waiting. Default: none.
     pub timeout_policy: TimeoutPolicy,
@@ -80,7 +80,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has nothing left to say.
+            // A thread that has panicked will not report anything.
             let _ = thread.join();
         }
     }

@@ -325,7 +325,7 @@ impl Link {
             let mut fds =
                 vec![PollFd::new(stop, PollFlags::IN), PollFd::new(&stream, PollFlags::RDHUP)];
             fds.extend(back.as_ref().map(|back| PollFd::new(back, PollFlags::IN)));
-            // However it ends, the next turn looks.
+            // Whether the wait fails or not, the next turn checks the sockets.
             let _ = rustix::event::poll(&mut fds, None);
             let revents: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
             if !revents[0].is_empty() {
@@ -364,7 +364,7 @@ impl Link {
                 }
             }
             Ok(Received::NotYet) => {}
-            // It has nothing more to say.
+            // The back end will send nothing more.
             Ok(Received::Closed(_)) | Err(_) => up.back = None,
         }
     }
@@ -406,7 +406,7 @@ impl Link {
             }
             let mut fds = [PollFd::new(stop, PollFlags::IN)];
             let nap = rustix::event::Timespec { tv_sec: 0, tv_nsec: RETRY.subsec_nanos().into() };
-            // Once it is over there is only the stop to wait for.
+            // After the time limit, only the stop signal ends the wait.
             loop {
                 let stopped = rustix::event::poll(&mut fds, (!is_over).then_some(&nap));
                 if stopped.is_ok_and(|count| count > 0) {

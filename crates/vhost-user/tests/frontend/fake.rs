@@ -21,7 +21,7 @@ use qpair_virtio::ring::{Area, Areas, Descriptor, DeviceRing, Layout, NEXT};
 pub(crate) enum OnKick {
     Serve,
     HangUp,
-    /// Claims to have used more than it was given.
+    /// Claims to have used more entries than were offered.
     TooFar,
     /// Returns a request with this head.
     WrongHead(u32),
@@ -233,7 +233,7 @@ impl Fake {
         };
         let answer = answer.or_else(|| header.needs_reply().then(|| number(0)));
         if let Some(answer) = answer {
-            // A front end that has gone hears nothing.
+            // A front end that has gone receives nothing.
             let _ = send(&self.stream, &header.reply(answer.len()).message(&answer), &[]);
         }
     }
@@ -310,7 +310,7 @@ pub(crate) fn no_back_end(path: &Path, says: Option<&'static [u8]>) -> JoinHandl
         stream.read_exact(&mut question).unwrap();
         match says {
             Some(bytes) => stream.write_all(bytes).unwrap(),
-            // Until the other side has had enough.
+            // Wait until the other side gives up.
             None => drop(stream.read(&mut question)),
         }
     })

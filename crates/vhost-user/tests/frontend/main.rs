@@ -1,4 +1,5 @@
-//! The front end, with back ends that lie, that come back as another disk, or that are none.
+//! Tests the front end with back ends that violate the protocol, that come back as another disk, or
+//! that are not back ends.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -54,10 +55,10 @@ fn read(channel: &mut Box<dyn IoChannel>, arena: &Arc<Arena>, count: u64) -> Vec
     done
 }
 
-/// Also tests that the device can be closed before the channel.
+/// Also tests that the device can be dropped before the channel.
 #[test]
 fn whatever_is_said_of_a_ring_requests_are_done_in_the_next_life() {
-    // 65535 is past the end of the memory of the slots: the front end panicked.
+    // A regression: 65535 is past the end of the slots' memory, and the front end panicked.
     let heads = [1, 6, 300, 65535, u32::MAX].map(OnKick::WrongHead);
     for lie in [OnKick::HangUp, OnKick::TooFar, OnKick::Twice].into_iter().chain(heads) {
         for event_index in [0, feature::EVENT_IDX] {
@@ -110,7 +111,8 @@ fn another_disk_is_not_taken_for_the_one_before() {
     }
 }
 
-/// A flush was answered by the front end, since the disk had no cache; this must not change.
+/// A regression: the front end itself answered flushes while the disk had no cache, which must not
+/// change when a cache appears later.
 #[test]
 fn a_cache_that_comes_later_is_not_agreed_on() {
     let (_folder, path) = folder();
@@ -190,7 +192,7 @@ fn what_is_no_back_end_is_said_to_be_none() {
     }
 }
 
-/// A connect that blocks could be ended neither by a time-out nor by Ctrl-C.
+/// A regression: neither a time-out nor Ctrl-C could end a blocking connect.
 #[test]
 fn a_socket_where_too_many_wait_is_busy() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};

@@ -15,8 +15,8 @@ const VERBS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZe
 const BEFORE: u8 = 0x11;
 const AFTER: u8 = 0x22;
 
-/// Runs `count` requests of a verb; the fault hits the first one. `kind` is the error that it may
-/// fail with; `None`: it has to succeed.
+/// Runs `count` requests of a verb; the fault hits the first one. `kind` is the error with which it
+/// may fail. `None`: it must succeed.
 fn one(rig: &Rig, op: Op, count: u64, fault: Fault, kind: Option<ErrorKind>) {
     let what = format!("{fault:x?} on {op:?} x {count}");
     let disk = rig.disk(0, scsi_options());
@@ -97,7 +97,8 @@ fn a_length_that_lies_is_not_believed() {
     matrix(&[(Fault::Len(0), None), (Fault::Len(u32::MAX), None)], Some(0));
 }
 
-/// A ring that lied is not trusted any more: the device is reset, and all requests are repeated.
+/// Checks that rings with invalid content are no longer trusted: the device is reset, and all
+/// requests are repeated.
 #[test]
 fn rings_that_lie_end_in_a_reset() {
     matrix(
@@ -116,7 +117,7 @@ fn rings_that_lie_end_in_a_reset() {
     );
 }
 
-/// The id of another request, which is still in flight.
+/// Completes a command with the id of another one, which is still in flight.
 #[test]
 fn an_id_of_another_request_ends_neither() {
     for has_indirect in [true, false] {
@@ -133,7 +134,7 @@ fn commands_that_are_lost_are_aborted() {
     matrix(&[(Fault::LoseCommand, None)], Some(0));
 }
 
-/// The whole ladder: tasks are not answered, so the device is reset.
+/// Runs through all stages of recovery: tasks are not answered, so the device is reset.
 #[test]
 fn tasks_that_are_ignored_end_in_a_reset() {
     for op in VERBS {

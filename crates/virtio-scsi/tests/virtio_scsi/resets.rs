@@ -69,8 +69,8 @@ fn disks_come_and_go() {
     assert_eq!(rig.host.resets(), 0);
 }
 
-/// More events than the device keeps: it reports that some were missed, and the targets are asked
-/// anew.
+/// Causes more events than the device keeps. It reports that some were missed, and the targets are
+/// queried again.
 #[test]
 fn missed_events_are_made_up_for() {
     let rig = Rig::new(device_options());
@@ -95,7 +95,7 @@ fn queues_are_leased() {
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
     drop(one);
     assert_eq!(rig.host.scan().unwrap().len(), 2);
-    // A queue that was used goes on where it was.
+    // A queue that was used before continues where it was.
     let mut three = Worker::new(&disk, 4);
     assert_eq!(three.run(Op::Write, 3, 9), Ok(()));
     rig.host.reset().unwrap();

@@ -66,7 +66,8 @@ fn walk_table(
     {
         return Err(Broken);
     }
-    // Read once: the driver may change it meanwhile. Most have few entries.
+    // Each descriptor is read once, because the driver may change it meanwhile. Most tables have
+    // few entries.
     let (mut few, mut many);
     let copy = if bytes <= FEW * DESCRIPTOR_BYTES {
         few = [0; FEW * DESCRIPTOR_BYTES];

@@ -51,8 +51,8 @@ impl DeviceRing {
 
     /// Asks the driver for no notifications: the device polls.
     pub fn be_quiet(&self, areas: Areas<'_>) {
-        // With the event index: an index that the driver has passed is not passed again for the
-        // next 2^16.
+        // With the event index, an index that the driver has passed will not be passed again for
+        // the next 2^16 chains.
         if !self.event_index {
             areas.used.bytes.store_u16(areas.used.at, QUIET);
         }

@@ -42,8 +42,8 @@ impl DriverRing {
 
     /// Asks for no interrupts: the driver polls.
     pub fn be_quiet(&self, areas: Areas<'_>) {
-        // With the event index: an index that the device has passed is not passed again for the
-        // next 2^16.
+        // With the event index, an index that the device has passed will not be passed again for
+        // the next 2^16 chains.
         if !self.event_index {
             areas.available.bytes.store_u16(areas.available.at, QUIET);
         }
@@ -75,7 +75,7 @@ impl DriverRing {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Whether chains were offered and not published.
+    /// Whether offered chains wait to be published.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {

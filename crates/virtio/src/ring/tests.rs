@@ -22,13 +22,14 @@ fn areas_lie_apart() {
     assert_eq!([0, 3, 32769, 65535].map(Layout::new), [None; 4]);
 }
 
-/// Both sides, with wrapping indexes, full rings and random batches: every request comes back once.
+/// Checks both sides with wrapping indexes, full rings and random batches: every request must come
+/// back once.
 #[test]
 fn what_is_offered_comes_back_once() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (memory, layout) = memory();
-        // At odd places, as a guest's are.
+        // Place the areas at odd addresses, as guests do.
         let areas = Areas {
             descriptors: Area::new(memory.bytes(), 0),
             available: Area::new(memory.bytes(), 0x1002),
@@ -67,8 +68,8 @@ fn what_is_offered_comes_back_once() {
     }
 }
 
-/// With the event index each side is notified when the index that it waits for is passed, and at no
-/// other time.
+/// Checks that, with the event index, each side is notified when the index that it waits for is
+/// passed, and at no other time.
 #[test]
 fn each_side_hears_of_what_it_waits_for() {
     let (memory, layout) = memory();
@@ -79,7 +80,7 @@ fn each_side_hears_of_what_it_waits_for() {
         driver.offer(areas, 0);
         driver.publish(areas)
     };
-    // Around all indexes, and once more.
+    // Go once around all indexes, and a bit further.
     for round in 0..40_000 {
         assert!(offer(&mut driver), "the device waits for the first");
         assert!(!offer(&mut driver) && !offer(&mut driver), "it has not looked yet");
@@ -91,7 +92,7 @@ fn each_side_hears_of_what_it_waits_for() {
             }
             device.give(areas, head, 0);
             let called = device.publish(areas);
-            // A device that begins does not know what its driver was told before.
+            // A new device does not know whether its driver was notified before.
             let is_first = (round, answered) == (0, 0);
             assert_eq!(called, is_first || answered == 2, "{round} {answered}");
             driver.take(areas).unwrap().unwrap();

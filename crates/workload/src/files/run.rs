@@ -20,11 +20,11 @@ use super::set::FileSet;
 use crate::observer::Observer;
 use crate::report::Latencies;
 
-/// Bytes that a whole file is read and written in, as filebench's `iosize`.
+/// The number of bytes in which a whole file is read and written, as filebench's `iosize`.
 const PART_BYTES: usize = 1 << 20;
-/// How often a thread that waits looks whether it should end.
+/// The interval at which a waiting thread checks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes of the log of `oltp`.
+/// The size of the log of `oltp`, in bytes.
 const LOG_BYTES: u64 = 10 << 20;
 
 #[derive(Clone, Debug)]
@@ -34,10 +34,10 @@ pub struct FilesOptions {
     pub folder: PathBuf,
     /// The time after which the run ends.
     pub runtime: Duration,
-    /// Passes through its flow after which each thread of the first role ends; the run ends with
-    /// the last of them. `None`: only time ends the run.
+    /// The number of passes through its flow after which each thread of the first role ends. The
+    /// run ends with the last of them. `None`: only time ends the run.
     pub loops: Option<u64>,
-    /// Drops the kernel's caches once the files are made. Requires root.
+    /// Whether to drop the kernel's caches after the files are created. Requires root.
     pub drop_caches: bool,
     pub seed: u64,
 }
@@ -74,7 +74,7 @@ impl Posts {
         }
     }
 
-    /// Takes `needed`; false: the end came before.
+    /// Waits for `needed` posts and takes them. Returns false if the run ended before.
     fn take(&self, needed: u64, is_over: impl Fn() -> bool) -> bool {
         let mut count = self.count.lock();
         while *count < needed {
@@ -92,14 +92,14 @@ impl Posts {
 struct Shared<'a> {
     options: &'a FilesOptions,
     set: FileSet,
-    /// Files of records, of a profile that has them; what is written there, and to the log, is
-    /// durable then.
+    /// The files of records, if the profile has them. Writes to them, and to the log, are durable
+    /// when they complete.
     records: Vec<(PathBuf, File)>,
     log: (PathBuf, File),
     log_end: AtomicU64,
     for_records: (Posts, u64),
     for_log: (Posts, u64),
-    /// Threads of the first role that still run.
+    /// The number of threads of the first role that still run.
     working: AtomicU32,
     stop: AtomicBool,
     until: Instant,
@@ -110,14 +110,14 @@ impl Shared<'_> {
         self.stop.load(Ordering::Relaxed) || Instant::now() >= self.until
     }
 
-    /// Whether the run is over: it has ended, or no thread of the first role works any more. Posts
-    /// that have already arrived are still taken.
+    /// Whether the run is over: its time has ended, or no thread of the first role runs any more.
+    /// Posts that have already arrived are still taken.
     fn is_over(&self) -> bool {
         self.is_ended() || self.working.load(Ordering::Relaxed) == 0
     }
 }
 
-/// Makes the files of a profile, runs it, and removes them.
+/// Creates the files of a profile, runs it, and removes them.
 ///
 /// # Errors
 /// Returns `Exists` if files of an earlier run are there, `Invalid` if there are more threads than
@@ -325,10 +325,10 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Does one step; `false` if the run ended before.
+    /// Executes one step. Returns `false` if the run ended before.
     fn step(&mut self, op: FileOp) -> Result<bool> {
         let profile = &self.shared.options.profile;
-        // What is waited for is not the file system's.
+        // The time spent waiting for other threads is not the file system's.
         let ready = match op {
             FileOp::WriteRecords { after, .. } => {
                 self.shared.for_records.0.take(after.into(), || self.shared.is_over())

@@ -1,4 +1,4 @@
-//! The files: where they are, and which of them are there.
+//! The files: their paths, and which of them exist.
 //!
 //! Invariant: a file is in `there`, in `absent`, or taken by one thread.
 
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl FileSet {
-    /// `files` that are there, once they are made, and as many that are not.
+    /// Creates a set in which `files` files exist, once they are made, and as many others do not.
     pub(super) fn new(root: PathBuf, files: u32, folder_entries: u32) -> Self {
         let folder_entries = folder_entries.max(2);
         let mut digits = 1;
@@ -43,7 +43,8 @@ impl FileSet {
         path
     }
 
-    /// Takes a random file that is there, or one that is not; none if others have all.
+    /// Takes a random file that exists, or one that does not. Returns `None` if other threads have
+    /// all of them.
     pub(super) fn take(&self, is_there: bool, random: &mut impl Rng) -> Option<u32> {
         let mut state = self.state.lock();
         let files = if is_there { &mut state.there } else { &mut state.absent };

@@ -1,8 +1,8 @@
-//! The kernel's trace of block devices, as `blktrace` and `blkparse -d` write it.
+//! Reads the kernel's traces of block devices, as `blktrace` and `blkparse -d` write them.
 //!
-//! A trace is records of 48 bytes in the byte order of the machine that wrote it, each followed by
-//! as many bytes as its last field says. Only requests that enter a queue are taken: what becomes
-//! of them inside the kernel is not replayed.
+//! A trace consists of records of 48 bytes in the byte order of the machine that wrote it, each
+//! followed by as many bytes as its last field says. Only requests that enter a queue are replayed,
+//! and not their further fate in the kernel.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,16 +16,16 @@ const VERSION: u32 = 7;
 const RECORD_BYTES: usize = 48;
 const SECTOR_BYTES: u64 = 512;
 
-/// The action of a request that enters the queue, in the lower half of the action.
+/// The action, in the lower half of the field, of a request that enters the queue.
 const QUEUE: u32 = 1;
-// Categories, in the upper half.
+// Categories, in the upper half of the field.
 const WRITE: u32 = 1 << 1;
 const FLUSH: u32 = 1 << 2;
 const COMMAND: u32 = 1 << 9;
 const NOTIFY: u32 = 1 << 10;
 const DISCARD: u32 = 1 << 13;
 
-/// Whether the bytes begin with a record, of either byte order.
+/// Whether the bytes begin with a record, in either byte order.
 pub(super) fn is_trace(bytes: &[u8]) -> bool {
     let Some(head) = bytes.first_chunk::<4>() else { return false };
     [u32::from_le_bytes(*head), u32::from_be_bytes(*head)].iter().any(|m| m & !0xff == MAGIC)
@@ -106,7 +106,7 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
     for (entry, time_ns) in log.entries.iter_mut().zip(times) {
         entry.at = Duration::from_nanos(time_ns - first_ns);
     }
-    // Each processor's records are in order, those of several need not be.
+    // The records of one processor are in order, but those of several need not be.
     log.entries.sort_by_key(|entry| entry.at);
     Ok(log)
 }
@@ -115,7 +115,7 @@ pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Iolog> {
 pub(in crate::iolog) mod tests {
     use super::*;
 
-    /// A record of a request on device 8:16, with `pdu` bytes behind it.
+    /// Returns a record of a request on device 8:16, followed by `pdu` bytes.
     fn record(time_ns: u64, sector: u64, len: u32, action: u32, pdu: u16) -> Vec<u8> {
         let mut out = (MAGIC | VERSION).to_le_bytes().to_vec();
         out.extend(0_u32.to_le_bytes());

@@ -1,7 +1,7 @@
 //! Logs of requests: fio's text formats, and the kernel's trace of a block device.
 //!
-//! - `text`: fio's versions 2 and 3, read; `blktrace`: the kernel's trace, read; `write`: version
-//!   3, written.
+//! - `text`: reads fio's versions 2 and 3; `blktrace`: reads the kernel's trace; `write`: writes
+//!   version 3.
 //!
 //! Invariant: reading never panics. A malformed log is an error that names the file, and the line
 //! or the byte.
@@ -18,7 +18,7 @@ use qpair_block::{Error, ErrorKind, Result};
 
 pub(crate) use write::Writer;
 
-/// Longest log, bytes: its requests are held in memory.
+/// The maximum size of a log in bytes: its requests are held in memory.
 const LOG_BYTES_MAX: u64 = 4 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +34,19 @@ pub struct Entry {
     pub at: Duration,
     pub file: u32,
     pub action: Action,
-    /// First byte; 0 for a flush.
+    /// The first byte; 0 for a flush.
     pub offset_bytes: u64,
-    /// Length, bytes; 0 for a flush.
+    /// The length in bytes; 0 for a flush.
     pub len_bytes: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Iolog {
-    /// Names of files, or `MAJOR:MINOR` of devices if the log is a trace.
+    /// The names of files, or `MAJOR:MINOR` of devices if the log is a trace.
     pub(crate) files: Vec<String>,
-    /// The log is a trace: the names are numbers of devices.
+    /// Whether the log is a trace, so that the names are numbers of devices.
     pub(crate) is_trace: bool,
-    /// Requests, in the order of their times.
+    /// The requests, in the order of their times.
     pub(crate) entries: Vec<Entry>,
 }
 

@@ -1,4 +1,4 @@
-//! fio's logs in text, of versions 2 and 3.
+//! Reads fio's text logs, of versions 2 and 3.
 //!
 //! ```text
 //! fio version 3 iolog                fio version 2 iolog
@@ -11,8 +11,8 @@
 //! 125230 data close                  data close
 //! ```
 //!
-//! Version 3 begins each line with a time in microseconds. Version 2 has waits instead; fio 3.33
-//! takes their number for milliseconds since the begin of the run, and so does this.
+//! Version 3 begins each line with a time in microseconds. Version 2 has waits instead. fio 3.33
+//! takes their number as milliseconds since the beginning of the run, and so does this reader.
 
 use std::path::Path;
 use std::time::Duration;

@@ -32,7 +32,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds a request; `action` is fio's word.
+    /// Adds a request. `action` is fio's word for it.
     pub(crate) fn request(&mut self, at_ns: u64, file: &str, action: &str, offset: u64, len: u32) {
         self.line(format_args!("{} {file} {action} {offset} {len}", at_ns / 1000));
     }

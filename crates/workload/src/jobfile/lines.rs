@@ -16,14 +16,14 @@ pub(super) enum Line<'a> {
     Option(&'a str, Option<&'a str>),
 }
 
-/// Lines that say something, with their numbers from 1.
+/// The lines with content, with their numbers from 1.
 pub(super) struct Lines<'a> {
     rest: std::iter::Enumerate<std::str::Lines<'a>>,
 }
 
 impl<'a> Lines<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        // A byte order mark is no part of the first line.
+        // A byte order mark is not part of the first line.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         Self { rest: text.lines().enumerate() }
     }

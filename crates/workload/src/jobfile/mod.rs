@@ -10,8 +10,8 @@
 //! size=${SIZE}                           of the environment
 //! ```
 //!
-//! Invariants: every line is read or is an error with its file and number; reading touches nothing
-//! but files that are included.
+//! Invariants: every line is parsed or results in an error with its file and number. Parsing
+//! accesses no files except included ones.
 
 mod lines;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use lines::{Line, Lines};
 
 const INCLUDES_MAX: usize = 16;
 
-/// Most lines of a job file with all that it includes.
+/// The maximum number of lines of a job file, including the files that it includes.
 const LINES_MAX: usize = 100_000;
 
-/// Longest job file, bytes.
+/// The maximum size of a job file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a job file; `-` is standard input. `global` has options for all jobs, such as those of the
@@ -101,9 +101,9 @@ pub(crate) fn parse(
 enum Current {
     None,
     Global,
-    /// The last of the sections.
+    /// The last section.
     Job,
-    /// A section that the caller did not ask for.
+    /// A section that was not requested.
     Skipped,
 }
 
@@ -118,7 +118,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `files`: the file whose text it is last, before it those that include it.
+    /// Reads the text of a file. `files` ends with this file, after those that include it.
     fn file(&mut self, text: &str, files: &mut Vec<PathBuf>) -> Result<()> {
         let path: Arc<Path> = files.last().map(PathBuf::as_path).unwrap_or(Path::new("-")).into();
         for (number, line) in Lines::new(text) {
@@ -217,8 +217,8 @@ impl Reader<'_> {
     }
 }
 
-/// A value with its `${NAME}` replaced by variables of the environment; one that is not set is
-/// empty, as in fio.
+/// Replaces each `${NAME}` in a value by the environment variable. As in fio, an unset variable is
+/// empty.
 fn expand(
     value: &str,
     environment: &dyn Fn(&str) -> Option<String>,

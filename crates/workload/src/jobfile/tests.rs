@@ -58,7 +58,7 @@ fn wrong_lines_are_named() {
         &["jobs/a.fio:4: there is no option \"iodpeth\"", "did you mean iodepth"],
     );
     fails("[a]\nlockmem=1\n", &["jobs/a.fio:2: fio's option lockmem is not supported"]);
-    // All at once.
+    // One error reports all faults.
     fails(
         "[a]\nlockmem=1\nrw=read\niodpeth=4\n[b]\nnice=-5\n",
         &[

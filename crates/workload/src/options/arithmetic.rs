@@ -1,10 +1,10 @@
 //! Expressions in parentheses, as fio allows them for numbers: `+ - * / % ^`, parentheses, and
 //! units after numbers.
 
-/// Deepest nesting that is read: each level takes stack.
+/// The maximum nesting that is parsed: each level uses stack.
 const NESTING_MAX: u32 = 64;
 
-/// The value of an expression; `unit` gives the factor of a suffix such as `k`.
+/// Evaluates an expression. `unit` returns the factor of a suffix such as `k`.
 pub(super) fn evaluate(text: &str, unit: impl Fn(&str) -> Option<f64>) -> Result<f64, String> {
     let mut parser = Parser { rest: text.trim(), nesting: 0, unit: &unit };
     let value = parser.sum()?;

@@ -2,11 +2,11 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing, or 0 or 1.
+    /// No value, or 0 or 1.
     Flag,
-    /// 0 or 1; nothing is 1.
+    /// 0 or 1. No value means 1.
     Yes,
-    /// Text, shown in help by this name.
+    /// Text, which the help shows under this name.
     Text(&'static str),
     Word(&'static [&'static str]),
     Bytes,
@@ -17,11 +17,11 @@ pub enum Takes {
     Number,
     /// Whole numbers for reads, writes and trims.
     NumberEach,
-    /// A time, in seconds where it has no unit.
+    /// A time; in seconds without a unit.
     Seconds,
-    /// A time, in milliseconds where it has no unit.
+    /// A time; in milliseconds without a unit.
     Milliseconds,
-    /// A time, in microseconds where it has no unit.
+    /// A time; in microseconds without a unit.
     Microseconds,
 }
 
@@ -41,7 +41,7 @@ impl Takes {
         }
     }
 
-    /// The unit of a value without one.
+    /// Returns the unit of a value that is given without one.
     #[must_use]
     pub fn unit(self) -> Option<&'static str> {
         Some(match self {
@@ -77,7 +77,7 @@ pub enum Topic {
 }
 
 impl Topic {
-    /// All of them, in the order of the help.
+    /// All topics, in the order of the help.
     pub const ALL: [Self; 12] = [
         Self::Jobs,
         Self::Targets,

@@ -2,7 +2,7 @@
 
 use super::arithmetic;
 
-/// A value with its reserved words replaced, and computed if that makes it an expression:
+/// Replaces the reserved words in a value, and evaluates it if that makes it an expression:
 /// `8*$mb_memory`.
 pub(super) fn replace(value: &str) -> String {
     let mut replaced = value.to_owned();

@@ -1,7 +1,7 @@
 //! Converts fio's options from text to [`crate::Job`]s.
 //!
-//! - `definition`, `table`: every option, once; help and command line are made from it.
-//!   `unsupported`: fio's other options.
+//! - `definition`, `table`: the only definition of every option, from which the help and the
+//!   command line are generated. `unsupported`: fio's other options.
 //! - `name`: finds options by name. `value`, `arithmetic`, `keyword`: parse values.
 //! - `section`: options as they were given, by job. `settle`: converts sections to jobs.
 //!

@@ -50,7 +50,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// Returns the known word nearest to a wrong one, if one is near.
 pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer words may have more mistakes in them; a long text is no word.
+    // Longer words may have more mistakes; a long text is not a word.
     let limit = (wrong.chars().count() / 3).clamp(1, 3);
     if wrong.len() > 64 {
         return None;

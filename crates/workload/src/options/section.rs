@@ -1,4 +1,4 @@
-//! Options as they were given, with their sections and places.
+//! Options as they were given, with their sections and positions.
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct Place(Option<(Arc<Path>, u32)>);
 impl Place {
     pub const COMMAND_LINE: Self = Self(None);
 
-    /// A line of a file, from 1.
+    /// Creates the position of a line of a file, from 1.
     #[must_use]
     pub fn line(file: &Arc<Path>, line: u32) -> Self {
         Self(Some((file.clone(), line)))
@@ -47,8 +47,8 @@ impl Given {
     /// a harmless value.
     ///
     /// # Errors
-    /// `Invalid` for an unknown name, an option of fio's that is not supported, and an option
-    /// without its value.
+    /// `Invalid` for an unknown name, an option of fio that is not supported, or an option without
+    /// its value.
     pub fn new(name: &str, value: Option<&str>, place: Place) -> Result<Option<Self>> {
         let value = value.map(|value| keyword::replace(value.trim()));
         match name::find(name) {
@@ -61,7 +61,7 @@ impl Given {
                 Err(name::unsupported(option, &place.to_string()))
             }
             Some(Known::Option(option)) => {
-                // Logs have a name of their own if they are given none.
+                // Logs without a name get a default name.
                 let may_be_empty = option.name.starts_with("write_");
                 let is_empty = value.as_deref().unwrap_or_default().is_empty();
                 if is_empty && !(value.is_none() && option.takes.may_be_bare()) && !may_be_empty {
@@ -95,7 +95,7 @@ impl Refused {
         }
     }
 
-    /// All errors as one, each on a line of its own.
+    /// Returns all errors as one, each on its own line.
     pub(crate) fn check(self) -> Result<()> {
         match (self.0.len(), self.1) {
             (_, None) => Ok(()),
@@ -105,18 +105,18 @@ impl Refused {
     }
 }
 
-/// Most errors that are reported at once.
+/// The maximum number of errors that are reported at once.
 const REFUSED_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
 pub struct Section {
     pub name: String,
-    /// The place of the section's first line.
+    /// The position of the section's first line.
     pub place: Place,
     /// Options given for all jobs before this section.
     pub global: Vec<Given>,
     pub own: Vec<Given>,
-    /// The job waits for all jobs before it, as the first job of a second job file does.
+    /// Whether the job waits for all jobs before it, as the first job of a second job file does.
     pub wall: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The options: the one place that names each of them. Command line, job files, help and man page
-//! are made from it.
+//! The options: the only place that names each of them. The command line, job files, help and
+//! manual page are generated from it.
 
 use super::definition::{Definition, Takes, Topic};
 
@@ -15,7 +15,7 @@ const fn option(
     Definition { name, aliases, topic, takes, default, example, help }
 }
 
-/// Every option, by topic: name, aliases, what it takes, default, example, help.
+/// Every option, by topic: name, aliases, kind of value, default, example, help.
 #[rustfmt::skip]
 pub static OPTIONS: &[Definition] = &[
     option(Topic::Jobs, "name", &[], Takes::Text("NAME"), "fio", "test", "Begin a job of this name; options before the first --name are for all jobs"),

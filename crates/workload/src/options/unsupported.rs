@@ -117,7 +117,7 @@ pub static UNSUPPORTED: &[Unsupported] = &[
     never("significant_figures"),
     only("disk_util", OFF),
     only("unit_base", &["0", "8"]),
-    // Of engines.
+    // Options of engines.
     instead("hipri_percentage", "hipri polls for all completions"),
     only("uncached", OFF),
     only("nowait", OFF),

@@ -1,14 +1,14 @@
 //! Values as fio writes them: sizes, times, ranges, lists.
 //!
-//! Invariant: a value is read to its end or it is an error. fio itself reads as far as it
-//! understands (`1.5g` is one byte to it). Errors are reasons without the name of the option: the
-//! caller knows it, and where it stands.
+//! Invariant: a value is parsed to its end, or it is an error. fio itself parses as far as it can
+//! (it takes `1.5g` as one byte). Errors are reasons without the name of the option: the caller
+//! knows its name and position.
 
 use std::time::Duration;
 
 use super::arithmetic;
 
-/// Result with a reason.
+/// A result with a reason.
 pub(super) type Read<T> = Result<T, String>;
 
 /// The meaning of a size's suffix: fio's `kb_base`.
@@ -21,18 +21,18 @@ pub(super) enum KbBase {
     Decimal,
 }
 
-/// An amount of bytes, or a part of what there is.
+/// An amount of bytes, or a part of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
     Bytes(u64),
-    /// Percent, 1 to 100.
+    /// A percentage, from 1 to 100.
     Percent(u8),
 }
 
 const NO_NUMBER: &str = "is not a number";
 const TOO_LARGE: &str = "is too large";
 
-/// Bytes, or a plain number with a suffix: `4096`, `0x1000`, `4k`, `1g`, `(4*1024)`.
+/// Parses bytes, or a plain number with a suffix: `4096`, `0x1000`, `4k`, `1g`, `(4*1024)`.
 pub(super) fn bytes(text: &str, base: KbBase) -> Read<u64> {
     let text = text.trim();
     if text.starts_with('(') {
@@ -91,7 +91,7 @@ fn whole(value: f64) -> Read<u64> {
     }
 }
 
-/// Bytes, or a percentage of what there is: `1g`, `20%`.
+/// Parses bytes, or a percentage of the whole: `1g`, `20%`.
 pub(super) fn amount(text: &str, base: KbBase) -> Read<Amount> {
     match text.trim().strip_suffix('%') {
         None => bytes(text, base).map(Amount::Bytes),
@@ -102,10 +102,10 @@ pub(super) fn amount(text: &str, base: KbBase) -> Read<Amount> {
     }
 }
 
-/// Most digits behind the point of a time.
+/// The maximum number of decimal places of a time.
 const DECIMALS_MAX: usize = 6;
 
-/// The unit of a time that has none.
+/// The unit of a time without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
     Seconds,
@@ -123,10 +123,10 @@ impl TimeUnit {
     }
 }
 
-/// Parses a time, in seconds where no unit is given: `10`, `1.5`, `500ms`.
+/// Parses a time, in seconds if no unit is given: `10`, `1.5`, `500ms`.
 ///
 /// # Errors
-/// Returns a message that says what is wrong with the text and is meant to follow it.
+/// Returns a message about the fault, to be printed after the text.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     time(text, TimeUnit::Seconds)
 }
@@ -136,7 +136,7 @@ pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
 pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
     let text = text.trim();
     if text.starts_with('(') {
-        // fio's rule: inside an expression, times are microseconds.
+        // As in fio, times inside an expression are in microseconds.
         let us = arithmetic::evaluate(text, |suffix| time_factor(suffix).map(|us| us as f64))?;
         return Ok(Duration::from_micros(whole(us)?));
     }
@@ -162,7 +162,7 @@ pub(super) fn time(text: &str, default: TimeUnit) -> Read<Duration> {
             format!("ends with \"{suffix}\", which is not one of d, h, m, s, ms and us")
         })?,
     };
-    // A century is enough for a measurement, and leaves room to add.
+    // The limit of a century is enough for a measurement, and leaves room for additions.
     let part: u64 = fraction.parse().unwrap_or(0);
     let part_us = part.saturating_mul(us) / 10_u64.pow(fraction.len() as u32);
     match number.checked_mul(us).and_then(|us| us.checked_add(part_us)) {
@@ -183,7 +183,7 @@ fn time_factor(suffix: &str) -> Option<u64> {
     })
 }
 
-/// Yes or no: `1`, `0`; nothing is yes.
+/// Parses a yes or no: `1` or `0`. No value means yes.
 pub(super) fn boolean(text: Option<&str>) -> Read<bool> {
     match text.map(str::trim) {
         None | Some("1") => Ok(true),
@@ -192,17 +192,17 @@ pub(super) fn boolean(text: Option<&str>) -> Read<bool> {
     }
 }
 
-/// Two bounds, the smaller first: `4k-16k` or `4k:16k`; one alone is both.
+/// Parses two bounds, the smaller one first: `4k-16k` or `4k:16k`. One value alone is both bounds.
 pub(super) fn range<T: Ord + Copy>(text: &str, read: impl Fn(&str) -> Read<T>) -> Read<(T, T)> {
     let (low, high) = text.split_once(['-', ':']).unwrap_or((text, text));
     let (low, high) = (read(low)?, read(high)?);
     Ok((low.min(high), low.max(high)))
 }
 
-/// Values for reads, writes and trims.
+/// Parses values for reads, writes and trims.
 ///
-/// `a` is for all, `a,b` for reads and for the rest, `a,` for reads only; an empty place is the
-/// default.
+/// `a` is for all directions, `a,b` for reads and for the others, and `a,` for reads only. An empty
+/// value means the default.
 pub(super) fn directions(text: &str) -> Read<[Option<&str>; 3]> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 4 || (parts.len() == 4 && !parts[3].is_empty()) {
@@ -212,7 +212,7 @@ pub(super) fn directions(text: &str) -> Read<[Option<&str>; 3]> {
     Ok([of(0), of(1), of(2)])
 }
 
-/// Numbers of processors: `0,5,8-15`.
+/// Parses a list of processors: `0,5,8-15`.
 pub(super) fn cpu_list(text: &str) -> Read<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -233,7 +233,7 @@ pub(super) fn cpu_list(text: &str) -> Read<Vec<usize>> {
     Ok(cpus)
 }
 
-/// Numbers of the bits that are set in a mask: `3`, `0xff`.
+/// Parses a mask of processors, and returns the numbers of its set bits: `3`, `0xff`.
 pub(super) fn cpu_mask(text: &str) -> Read<Vec<usize>> {
     match bytes(text, KbBase::Binary)? {
         0 => Err("names no processor".to_owned()),
@@ -241,7 +241,7 @@ pub(super) fn cpu_mask(text: &str) -> Read<Vec<usize>> {
     }
 }
 
-/// Numbers apart by colons: `50:99:99.9`.
+/// Parses numbers separated by colons: `50:99:99.9`.
 pub(super) fn float_list(text: &str) -> Read<Vec<f64>> {
     text.split(':').map(float).collect()
 }
@@ -251,10 +251,11 @@ pub(super) fn float(text: &str) -> Read<f64> {
     if value.is_finite() { Ok(value) } else { Err(NO_NUMBER.to_owned()) }
 }
 
-/// Longest pattern, bytes: fio's.
+/// The maximum length of a pattern in bytes, as in fio.
 const PATTERN_BYTES_MAX: usize = 512;
 
-/// Bytes to be repeated: `0xdeadface`, `"text"`, `-12`, and these one after the other.
+/// Parses bytes to be repeated: `0xdeadface`, `"text"`, `-12`, or several of these one after the
+/// other.
 pub(super) fn pattern(text: &str) -> Read<Vec<u8>> {
     let (mut out, mut rest) = (Vec::new(), text.trim());
     while !rest.is_empty() {
@@ -285,7 +286,7 @@ pub(super) fn pattern(text: &str) -> Read<Vec<u8>> {
     }
 }
 
-/// Digits in the order they are written; an odd number of them has a 0 before.
+/// Appends digits in the order in which they are written. An odd number of digits gets a leading 0.
 fn push_hex(digits: &str, out: &mut Vec<u8>) -> Read<()> {
     if digits.is_empty() {
         return Err("has 0x without digits".to_owned());
@@ -301,7 +302,8 @@ fn push_hex(digits: &str, out: &mut Vec<u8>) -> Read<()> {
     Ok(())
 }
 
-/// Little-endian, in as few bytes as hold it; below zero, in four.
+/// Appends a number in little-endian order, in as few bytes as possible. A negative number has four
+/// bytes.
 fn push_decimal(text: &str, out: &mut Vec<u8>) -> Read<()> {
     let number: i64 = text
         .parse()
@@ -317,8 +319,7 @@ fn push_decimal(text: &str, out: &mut Vec<u8>) -> Read<()> {
     Ok(())
 }
 
-/// Sizes with their shares of 100: `4k/10:64k/50:32k/`; shares that are left out divide what
-/// remains.
+/// Parses sizes with their percentages: `4k/10:64k/50:32k/`. Omitted percentages divide the rest.
 pub(super) fn split(text: &str, base: KbBase) -> Read<Vec<(u64, u8)>> {
     let mut parts: Vec<(u64, Option<u8>)> = Vec::new();
     for part in text.split(':') {

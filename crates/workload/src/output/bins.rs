@@ -1,18 +1,18 @@
-//! Latencies in the classes that fio's consumers expect.
+//! Latencies in the classes that programs for fio's output expect.
 //!
-//! fio's histogram has groups of 64 buckets: up to 128 ns one bucket for each nanosecond, then each
-//! group spans twice as much as the one before, and a bucket is named by its middle. 29 groups;
-//! what is longer is counted in the last bucket. Ours is finer than that (three digits), so that no
-//! value is put further than one bucket from where fio had put it.
+//! fio's histogram has 29 groups of 64 buckets. Up to 128 ns there is one bucket for each
+//! nanosecond. Then each group spans twice as much as the one before, and a bucket is named by its
+//! middle. Longer latencies are counted in the last bucket. Our histogram is finer (three digits),
+//! so a value is at most one bucket away from where fio would count it.
 
 use crate::Latencies;
 
 const BUCKETS_BITS: u32 = 6;
 const GROUPS: u64 = 29;
 
-/// Returns the name of the bucket that a latency falls into, nanoseconds.
+/// Returns the name of the bucket for a latency, in nanoseconds.
 fn bucket_ns(ns: u64) -> u64 {
-    // Bits that a bucket does not tell apart.
+    // The low bits that a bucket does not distinguish.
     let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(BUCKETS_BITS + 1);
     let last = (GROUPS - 2) as u32;
     if dropped > last {
@@ -39,15 +39,15 @@ pub(super) fn bins(latencies: &Latencies) -> Vec<(u64, u64)> {
 }
 
 /// Returns the recorded latencies and their counts. A latency is the middle of a range that the
-/// histogram does not tell apart.
+/// histogram does not distinguish.
 fn recorded(latencies: &Latencies) -> impl Iterator<Item = (u64, u64)> + '_ {
     latencies
         .iter_recorded()
         .map(|step| (latencies.median_equivalent(step.value_iterated_to()), step.count_at_value()))
 }
 
-/// Upper bounds of fio's classes, of which each unit has the first ten: nanoseconds and
-/// microseconds end at 1000.
+/// The upper bounds of fio's classes. Each unit has the first ten; nanoseconds and microseconds end
+/// at 1000.
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Classes {
         }
     }
 
-    /// Unit, and its classes: fio's name and count.
+    /// Returns each unit with its classes: fio's name, and the count.
     pub(super) fn units(&self) -> [(&'static str, Vec<(String, u64)>); 3] {
         let named = |counts: &[u64]| {
             let names = BOUNDS.iter().map(u64::to_string);
@@ -108,7 +108,7 @@ mod tests {
         ] {
             assert_eq!(bucket_ns(ns), name, "{ns}");
         }
-        // The last bucket's name is known to fio's tools as the highest there is.
+        // fio's tools know the name of the last bucket as the highest one.
         assert_eq!(bucket_ns(u64::MAX), 17_112_760_320);
         assert_eq!(bucket_ns(18_000_000_000), 17_112_760_320);
     }

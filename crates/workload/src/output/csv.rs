@@ -1,5 +1,5 @@
-//! Comma-separated values (RFC 4180): one row for each job, or group reported as one, and direction
-//! that did something.
+//! Comma-separated values (RFC 4180): one row for each job (or group that is reported as one) and
+//! each direction with requests.
 //!
 //! A column's name has its quantity and unit. Cells that were not measured or counted are empty.
 //! CPU time, system calls and context switches are those of the whole job per request of any
@@ -10,7 +10,7 @@ use super::workload::fio_word;
 use crate::run::offsets::used_directions;
 use crate::{BlockSizes, Direction, Latencies, RunReport};
 
-/// Percentiles with a column each, and their names in its header.
+/// The percentiles that have a column each, and their names in the header.
 const PERCENTILES: [(f64, &str); 4] =
     [(50.0, "p50"), (99.0, "p99"), (99.9, "p999"), (99.99, "p9999")];
 
@@ -28,7 +28,7 @@ pub fn csv(report: &RunReport) -> String {
             }
             let did = entry.all.direction(direction);
             let failed = entry.jobs.iter().any(|job| job.error.is_some());
-            // A job that failed at once has a row all the same, which says so.
+            // A job that failed at once still has a row, which reports the failure.
             if did.ios > 0 || failed && entry.all.ios() == 0 && direction == Direction::Read {
                 push(&mut out, &row.into_iter().map(|(_, value)| value).collect::<Vec<_>>());
             }
@@ -62,7 +62,7 @@ fn row(report: &RunReport, entry: &Entry<'_>, direction: Direction) -> Vec<(Stri
         words.dedup();
         words.join(" ")
     };
-    // Of a group: the smallest and the largest of the jobs that have this direction.
+    // For a group: the smallest and the largest size among the jobs with this direction.
     let sizes = || {
         entry
             .jobs
@@ -146,7 +146,8 @@ mod tests {
             lines[1].starts_with("\"mixed, \"\"a\"\"\",0,0,1,read,randrw,4096,4096,32,"),
             "{text}"
         );
-        // Names and modes have commas: what is left has as many cells as the header.
+        // Names and modes may contain commas. Without quoted text, each line has as many cells as
+        // the header.
         let cells = |line: &str| {
             let outside = line.split('"').step_by(2).collect::<String>();
             outside.split(',').map(str::to_owned).collect::<Vec<_>>()

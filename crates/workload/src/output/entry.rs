@@ -1,7 +1,7 @@
 //! An entry of a report: one job, or all jobs of a group.
 //!
 //! A merged entry counts as if one job had done all the work: counters are summed, histograms
-//! added, and the time is from the first begin to the last end.
+//! added, and the time is from the first beginning to the last end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) struct Entry<'a> {
     pub(super) time_sum: Duration,
 }
 
-/// Jobs of an entry that do the same work.
+/// The jobs of an entry that do the same work.
 pub(super) struct Kind<'a> {
     pub(super) first: &'a JobReport,
     pub(super) names: Vec<&'a str>,
@@ -160,7 +160,7 @@ fn add_direction(sum: &mut DirectionReport, part: &DirectionReport) {
 }
 
 fn add_cpu(sum: &mut CpuReport, part: &CpuReport) {
-    // A count that one of them lacks is no count of all.
+    // If one of the jobs lacks a count, the sum is unknown.
     let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
     *sum = CpuReport {
         user: sum.user + part.user,
@@ -183,7 +183,7 @@ fn add_classes(sum: &mut [u64; 7], part: &[u64; 7]) {
     }
 }
 
-/// Adds up samples of the same time, counted from `begin`.
+/// Adds samples of the same time, which is counted from `begin`.
 fn merge_series(jobs: &[&JobReport], begin: Duration) -> Vec<Sample> {
     let Some(len) = jobs.iter().flat_map(|job| &job.series).map(|sample| sample.len).max() else {
         return Vec::new();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(all.elapsed, one.elapsed + Duration::from_secs(1));
         assert_eq!(merged[0].time_sum, 2 * one.elapsed);
         assert_eq!((all.cpu.instructions, all.cpu.user), (None, 2 * one.cpu.user));
-        // The second job began a sample later.
+        // The second job began one sample later.
         assert_eq!(all.series.len(), one.series.len() + 1);
         assert_eq!(all.series[0].ios[0], one.series[0].ios[0]);
         assert_eq!(all.series[1].ios[0], one.series[1].ios[0] + one.series[0].ios[0]);

@@ -1,16 +1,16 @@
 //! fio's JSON: the keys of fio 3.33, each with fio's meaning.
 //!
-//! Every key that fio writes is there, and no other but `qpair`, in each job and at the top
-//! ([`super::own`]). Where the two differ:
+//! The output has every key that fio writes, and no other except `qpair`, in each job and at the
+//! top ([`super::own`]). The differences are:
 //!
-//! - `disk_util` is always there, and has no sums (`aggr_`) of the disks under a disk.
-//! - `iodepth_level` counts as fio does, but from depth 32 on requests go and completions come in
-//!   batches, where fio's are of one: give `iodepth_batch=1` for fio's figures.
-//! - `usr_cpu` and `sys_cpu` count the threads that work for a job, which fio's leave out; they may
+//! - `disk_util` is always present, and has no sums (`aggr_`) of the disks under a disk.
+//! - `iodepth_level` counts as fio does, but from depth 32 on, requests are submitted and completed
+//!   in batches, where fio's batches are one. Use `iodepth_batch=1` for fio's figures.
+//! - `usr_cpu` and `sys_cpu` include the threads that work for a job, which fio omits; they may
 //!   exceed 100.
-//! - Bandwidth and IOPS have one sample for each of [`crate::Job::sample`], where fio has two a
+//! - Bandwidth and IOPS have one sample for each [`crate::Job::sample`], where fio has two per
 //!   second.
-//! - Percentiles come from a finer histogram, and `bins` are those that its values fall into.
+//! - Percentiles come from a finer histogram, and `bins` are the bins of its values.
 //! - Times are UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ use super::own::{self, nanoseconds};
 use crate::{Direction, DiskReport, JobReport, Latencies, RunReport, Spread, Tolerance};
 
 /// The value of the key `fio version`: the program that wrote the document, and the fio version
-/// whose layout it has. Consumers show it and do not parse it.
+/// whose layout it has. Programs show it and do not parse it.
 const VERSION: &str = concat!("fio-3.33 layout, by qpair-", env!("CARGO_PKG_VERSION"));
 
 /// Returns fio's JSON. With `plus`, returns fio's `json+`, in which latencies have the `bins` of
@@ -39,7 +39,7 @@ pub fn fio_json(report: &RunReport, plus: bool) -> Value {
 /// Returns [`fio_json`] as text with its keys in fio's order. It ends with a line feed.
 #[must_use]
 pub fn fio_json_text(report: &RunReport, plus: bool) -> String {
-    // Cannot fail: all keys are strings and nothing is written to.
+    // This cannot fail: all keys are strings, and the output is in memory.
     let mut text = serde_json::to_string_pretty(&document(report, plus)).unwrap_or_default();
     text.push('\n');
     text
@@ -87,11 +87,11 @@ fn job(entry: &Entry<'_>, entries: &[Entry<'_>], plus: bool) -> Object {
     let all = &*entry.all;
     let mut options: Vec<(String, String)> = Vec::new();
     for (name, value) in &all.job.options {
-        // A key is written once; of an option given twice the last counts.
+        // Each key is written once; the last of repeated options counts.
         options.retain(|(known, _)| known != name);
         options.push((name.clone(), value.clone()));
     }
-    // EILSEQ for wrong blocks, as fio has it.
+    // EILSEQ for wrong blocks, as in fio.
     let wrong = if all.verify.wrong > 0 { 84 } else { 0 };
     let error =
         entry.jobs.iter().find_map(|job| job.error.as_ref()).map_or(wrong, |error| error.errno);
@@ -185,7 +185,7 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
     } else {
         (all.bandwidth(at), all.iops(at))
     };
-    // Of the bandwidth of all that share the group.
+    // The bandwidth of all jobs that share the group.
     let of_group: f64 = entries
         .iter()
         .filter(|other| other.all.job.group == all.job.group)
@@ -195,7 +195,7 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
     let bytes_per_s = rate(did.bytes, all.elapsed);
     let kib = |bytes_per_s: f64| bytes_per_s / 1024.0;
     let runtime = if unused { 0 } else { milliseconds(all.elapsed) };
-    // Of these two fio gives percentiles only where the job asks for them.
+    // fio reports percentiles of these two only if the job requests them.
     let asked = |option: &str| {
         let given = all.job.option(option);
         given
@@ -210,7 +210,7 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
         .with("iops", entry.per_s(did.ios))
         .with("runtime", runtime)
         .with("total_ios", did.ios)
-        // The block layer has no transfer that is short, and requests are not dropped.
+        // The block layer has no short transfers, and no request is dropped.
         .with("short_ios", 0_u64)
         .with("drop_ios", 0_u64)
         .with("slat_ns", latency(&did.slat, asked("slat_percentiles"), plus))
@@ -229,7 +229,7 @@ fn direction(entry: &Entry<'_>, entries: &[Entry<'_>], at: Direction, plus: bool
         .with("iops_samples", iops.count)
 }
 
-/// fio's latency object; with percentiles and bins where something was recorded.
+/// Returns fio's latency object, with percentiles and bins if anything was recorded.
 pub(super) fn latency(latencies: &Latencies, percentiles: Option<&[f64]>, plus: bool) -> Object {
     let percentiles = percentiles.filter(|_| !latencies.is_empty());
     let object = Object::new()
@@ -246,7 +246,7 @@ pub(super) fn latency(latencies: &Latencies, percentiles: Option<&[f64]>, plus: 
     object.with("bins", bins.collect::<Object>())
 }
 
-/// Percentiles by fio's names: `"99.900000"`.
+/// Returns percentiles under fio's names, such as `"99.900000"`.
 pub(super) fn percentiles(latencies: &Latencies, which: &[f64]) -> Object {
     let mut which = which.to_vec();
     which.sort_by(f64::total_cmp);
@@ -280,7 +280,7 @@ fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Seconds since 1970 as C's `asctime` writes them: "Thu Jan  1 00:00:00 1970".
+/// Formats seconds since 1970 as C's `asctime` does: "Thu Jan  1 00:00:00 1970".
 fn date(seconds: u64) -> String {
     const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [(&str, u64); 12] = [
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!((&write["bw_min"], &write["bw_mean"]), (&12_000.into(), &12_000.0.into()));
         assert!((job["usr_cpu"].as_f64().unwrap() - 0.91).abs() < 1e-9);
         assert_eq!(job["ctx"], 48_248);
-        // Percentiles in the order of their numbers, the bins complete.
+        // Percentiles are in ascending order, and the bins are complete.
         let clat = &read["clat_ns"];
         let least = clat["percentile"]["1.000000"].as_u64().unwrap();
         let most = clat["percentile"]["99.990000"].as_u64().unwrap();

@@ -1,4 +1,4 @@
-//! Our JSON beside that of the real fio, key by key and type by type, in both directions.
+//! Compares our JSON with that of the real fio, key by key and type by type, in both directions.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{fio_json, fio_json_text, samples};
 use crate::{DirectionReport, JobReport, Steadiness, SteadyGoal, SteadyOf, SteadyReport};
 
-/// Every key by its path, with the type of its value.
+/// Collects every key by its path, with the type of its value.
 fn keys(value: &Value, path: &str, out: &mut BTreeMap<String, &'static str>) {
     let kind = match value {
         Value::Object(_) => "object",
@@ -21,7 +21,7 @@ fn keys(value: &Value, path: &str, out: &mut BTreeMap<String, &'static str>) {
     };
     out.insert(path.to_owned(), kind);
     match value {
-        // What the user gave; what the machine has; and ours, which fio does not know.
+        // Skip the user's options, the machine's disks, and our own keys, which fio does not have.
         _ if path.ends_with("options") || path == "/disk_util" => {}
         Value::Object(pairs) => {
             for (key, value) in pairs.iter().filter(|(key, _)| *key != "qpair") {
@@ -71,7 +71,7 @@ fn compare(options: &str, plus: bool, jobs: Vec<JobReport>) {
         let (mut our_keys, mut their_keys) = (BTreeMap::new(), BTreeMap::new());
         keys(&ours, "", &mut our_keys);
         keys(&theirs, "", &mut their_keys);
-        // fio says nothing of disks where there are none.
+        // Without disks, fio omits this key.
         their_keys.entry("/disk_util".to_owned()).or_insert("array");
         assert!(their_keys.len() > 100, "{their_keys:#?}");
         for (key, kind) in &their_keys {
@@ -111,7 +111,7 @@ fn trims() {
     compare("--rw=randtrim --ioengine=null", true, vec![job]);
 }
 
-/// fio runs for two seconds: a second a value, and two of them.
+/// fio runs for two seconds, with one value per second.
 #[test]
 fn steady_states() {
     for limit in ["20%", "5000"] {

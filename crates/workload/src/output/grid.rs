@@ -1,4 +1,4 @@
-//! Text in columns, and text in lines, within a width.
+//! Text in columns and lines, within a width.
 
 #[derive(Clone, Copy)]
 pub(super) enum Ink {
@@ -24,7 +24,7 @@ pub(super) fn paint(text: &str, ink: Ink, colour: bool) -> String {
 /// A table of columns. The first is aligned to the left, the others to the right.
 pub(super) struct Grid {
     rows: Vec<Vec<String>>,
-    /// Columns that are left out if the width is too small, in this order.
+    /// Columns that are omitted if the width is too small, in this order.
     pub(super) spare: &'static [usize],
 }
 
@@ -75,7 +75,7 @@ impl Grid {
     }
 }
 
-/// Breaks text at blanks into lines of at most `width`. The first line follows `first`; the others
+/// Breaks text at spaces into lines of at most `width`. The first line follows `first`; the others
 /// are indented to the same column.
 pub(super) fn wrap(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = first.chars().count();

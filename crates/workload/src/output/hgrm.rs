@@ -1,4 +1,4 @@
-//! Latencies in the percentile format of `HdrHistogram`, which its plotters read.
+//! Latencies in the percentile format of `HdrHistogram`, which its plotting tools read.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::entry::entries;
 use super::files;
 use crate::{Direction, Latencies, RunReport};
 
-/// Steps for each halving of the distance to 100 %: the usual.
+/// The number of steps for each halving of the distance to 100 %: the usual value.
 const STEPS: u32 = 5;
 
 /// Returns the distribution as text: microseconds, percentile, number of requests that took at most

@@ -1,8 +1,8 @@
-//! Histograms over time as fio's `write_hist_log` writes them.
+//! Histograms over time, in the format of fio's `write_hist_log`.
 //!
 //! A line is `time (ms), direction, block size, count, count, ...`: the requests of the interval
-//! that ends then, in each of fio's 1856 buckets of `clat`, or in fewer of 2, 4, ... 64 each
-//! (`log_hist_coarseness`).
+//! that ends then, in each of fio's 1856 buckets of `clat`, or in fewer buckets of 2, 4, ... 64 of
+//! these each (`log_hist_coarseness`).
 
 use std::fmt::Write as _;
 

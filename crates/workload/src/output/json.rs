@@ -1,4 +1,4 @@
-//! JSON that keeps the order of its keys: people read it beside fio's.
+//! JSON that keeps the order of its keys, because people compare it with fio's.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;

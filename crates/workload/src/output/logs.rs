@@ -87,7 +87,7 @@ mod tests {
         );
     }
 
-    /// A line has as many columns as fio's, which is asked where it is there, and all requests are
+    /// A line has as many columns as fio's (compared if fio is installed), and all requests are
     /// counted.
     #[test]
     fn histograms_have_fios_columns() {

@@ -10,7 +10,7 @@
 //! - [`csv`]: one row for each job and direction.
 //! - [`hgrm`], [`write_hgrm`]: latencies in `HdrHistogram`'s percentile format.
 //! - [`words`]: numbers, sizes and times in words.
-//! - [`write_logs`]: throughput and latency over time, as fio's `write_bw_log` and its kin.
+//! - [`write_logs`]: throughput and latency over time, as fio's `write_bw_log` and similar options.
 
 mod bins;
 mod csv;

@@ -1,4 +1,4 @@
-//! Results that fio's JSON has no place for, under the key `qpair` of each job and of the document.
+//! Results that have no place in fio's JSON, under the key `qpair` of each job and of the document.
 
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ fn cost(entry: &Entry<'_>) -> Object {
         .with("cycles_per_byte", per_byte(cpu.cycles))
 }
 
-/// Returns percentiles of slat and lat, which fio leaves out unless asked. In an open loop, lat is
-/// the relevant latency.
+/// Returns percentiles of slat and lat, which fio omits by default. In an open loop, lat is the
+/// relevant latency.
 fn other_percentiles(entry: &Entry<'_>, at: Direction) -> Object {
     let did = entry.all.direction(at);
     let of = |latencies: &crate::Latencies| {
@@ -125,7 +125,7 @@ fn verify(verify: &VerifyReport) -> Object {
     Object::new().with("blocks", verify.blocks).with("wrong", verify.wrong).with("errors", errors)
 }
 
-/// The steady state with its units: fio's object names none.
+/// Returns the steady state with its units, which fio's object does not state.
 fn steady(all: &JobReport, found: &SteadyReport) -> Object {
     let list = |values: &[u64]| serde_json::Value::from(values.to_vec());
     let goal = all.job.steady;

@@ -1,11 +1,11 @@
-//! Plots of values over time in characters, and the place where they fall and stay low.
+//! Plots values over time in characters, and finds the place where they drop lastingly.
 
 use std::time::Duration;
 
 use super::words;
 use crate::Sample;
 
-/// Eighths of a character's height.
+/// Characters of heights in eighths.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub(super) fn bytes_per_s(sample: &Sample) -> f64 {
@@ -49,7 +49,7 @@ pub(super) fn plot(series: &[Sample], rows: usize, indent: usize, width: usize) 
     const LABEL: usize = 11;
     let room = width.saturating_sub(indent + LABEL + 2).clamp(8, 100);
     let columns = squeeze(&values, room);
-    // Short series are drawn wider: a column for each sample would be a scribble.
+    // Short series are drawn wider, because one column for each sample would be illegible.
     let stretch = (room / columns.len()).clamp(1, 4);
     let most = columns.iter().copied().fold(0.0, f64::max);
     let mut lines = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn cliff(series: &[Sample]) -> Option<Cliff> {
     if values.len() < 2 * SIDE_MIN {
         return None;
     }
-    // Sums up to each place, so that each place to cut costs the same.
+    // Prefix sums, so that each possible cut costs the same.
     let mut sums = vec![(0.0, 0.0)];
     for value in &values {
         let (sum, squares) = sums[sums.len() - 1];
@@ -102,7 +102,7 @@ pub(super) fn cliff(series: &[Sample]) -> Option<Cliff> {
         (mean, variance, count)
     };
     let end = values.len();
-    // The cut that leaves the least spread on both sides.
+    // Choose the cut with the least spread on both sides.
     let cut = (SIDE_MIN..=end - SIDE_MIN).min_by(|a, b| {
         let rest = |cut: usize| {
             let (before, after) = (part(0, cut), part(cut, end));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn noise_slopes_and_rises_are_no_cliffs() {
-        // As good as random: multiples of a number that shares no factor with their range.
+        // Pseudo-random values: multiples of a number that shares no factor with their range.
         assert_eq!(cliff(&series((0..60).map(|at| 500 + at * 617 % 1000))), None);
         assert_eq!(cliff(&series((0..60).map(|at| 1000 - 3 * at))), None);
         assert_eq!(cliff(&series((0..60).map(|at| if at < 30 { 400 } else { 2000 }))), None);

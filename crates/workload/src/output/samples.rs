@@ -1,4 +1,4 @@
-//! Reports made by hand, for tests.
+//! Hand-made reports, for tests.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::{
 pub(super) fn direction(ios: u64, usual_ns: u64) -> DirectionReport {
     let mut report = DirectionReport { ios, bytes: ios * 4096, ..DirectionReport::default() };
     for at in 0..ios {
-        // One in a hundred takes ten times as long, one in a thousand a hundred times.
+        // One in a hundred takes ten times as long, and one in a thousand a hundred times.
         let tail = 1 + 9 * u64::from(at % 100 == 99) + 90 * u64::from(at % 1000 == 999);
         let clat_ns = (usual_ns + at * usual_ns / ios.max(1)) * tail;
         report.slat.record(900 + at % 700);
@@ -43,7 +43,7 @@ pub(super) fn device(name: &str) -> DeviceInfo {
     }
 }
 
-/// Ten seconds of 70 % reads.
+/// Returns a report of ten seconds of 70 % reads.
 pub(super) fn job(name: &str) -> JobReport {
     let mut job = Job::new(name, "file:data.bin".parse().unwrap(), Mode::default());
     job.verbs = Verbs::Mixed { read_percent: 70 };

@@ -71,7 +71,7 @@ pub fn table(report: &RunReport, style: Style) -> String {
 struct Page {
     lines: Vec<String>,
     style: Style,
-    /// The report is of a run that is still under way.
+    /// Whether the report is of a run that is still in progress.
     goes_on: bool,
 }
 
@@ -153,7 +153,7 @@ impl Page {
 
     fn rates(&mut self, entry: &Entry<'_>) {
         let all = &*entry.all;
-        // Each column may go where there is no room, but for the rates themselves.
+        // Each column except the rates may be omitted if there is no room.
         let mut grid = Grid::new(
             &["", "IOPS", "bandwidth", "requests", "moved", "IOPS least", "most", "deviation"],
             &[5, 6, 4, 3, 7],
@@ -230,7 +230,8 @@ impl Page {
             let late = words::time(all.late_max.as_nanos() as f64);
             let text =
                 format!("lat counts from when a request was due; the latest was sent {late} late");
-            // Far behind: the rate asked for was not reached, and lat has the waiting in it.
+            // The requests were far behind schedule: the requested rate was not reached, and lat
+            // includes the waiting.
             let behind = all.late_max > Duration::from_secs(1).max(all.elapsed / 10);
             self.labelled("open loop", &text, behind.then_some(Ink::Yellow));
         }

@@ -1,4 +1,4 @@
-//! Numbers as people read them: three digits that matter, and the unit.
+//! Formats numbers for people: three significant digits, and the unit.
 
 /// Formats a time in nanoseconds: "850 ns", "1.25 us", "12.3 ms", "4.20 s".
 #[must_use]
@@ -12,7 +12,7 @@ pub fn time(ns: f64) -> String {
     format!("{} {unit}", digits(scaled))
 }
 
-/// A number with three digits that matter, and all before the point.
+/// Formats a number with three significant digits, but never drops digits before the point.
 #[must_use]
 pub fn digits(number: f64) -> String {
     match number {
@@ -42,7 +42,7 @@ pub fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{plural}", count(number))
 }
 
-/// An amount of bytes, rounded: "3.20 GiB".
+/// Formats a rounded amount of bytes: "3.20 GiB".
 #[must_use]
 pub fn bytes(amount: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -56,7 +56,7 @@ pub fn bytes(amount: f64) -> String {
     format!("{number} {}", units[unit])
 }
 
-/// A size that the user chose, exactly: "4 KiB", "1000 B".
+/// Formats a size that the user chose, exactly: "4 KiB", "1000 B".
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -69,7 +69,7 @@ pub fn bandwidth(bytes_per_s: f64) -> String {
     format!("{}/s", bytes(bytes_per_s))
 }
 
-/// Seconds as people chose them: "10 s", "0.5 s", "250 us".
+/// Formats a duration that the user chose: "10 s", "0.5 s", "250 us".
 #[must_use]
 pub fn duration(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs_f64();

@@ -1,4 +1,4 @@
-//! A job's work in words.
+//! Describes a job's work in words.
 
 use super::words;
 use crate::run::offsets::used_directions;
@@ -68,7 +68,7 @@ pub(super) fn work(job: &Job) -> String {
     if let Some(flow) = job.flow {
         parts.push(format!("weight {} of flow {}", flow.weight, flow.flow));
     }
-    // Memory and devices without a kernel have no page cache to go around.
+    // Memory, and devices that bypass the kernel, have no page cache.
     if job.targets.iter().any(|target| !target.spec.paths().is_empty()) {
         parts.push(if job.direct { "direct" } else { "buffered" }.to_owned());
     }
@@ -154,7 +154,7 @@ fn rates(job: &Job) -> Option<String> {
     Some(format!("at {} ({process})", limits.join(" and ")))
 }
 
-/// Whether requests have times at which they are meant to start.
+/// Whether requests have planned start times.
 pub(super) fn is_open_loop(job: &Job) -> bool {
     job.rate.iter().any(|rate| rate.ios_per_s > 0 || rate.bytes_per_s > 0)
 }

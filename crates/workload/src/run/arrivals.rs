@@ -1,7 +1,8 @@
 //! Plans the start times of requests whose rate is limited.
 //!
 //! The plan does not depend on the device. The latency of a request that starts late counts from
-//! its planned start, so that a slow device cannot hide behind requests that it kept from starting.
+//! its planned start, so that a slow device cannot hide behind requests that it prevented from
+//! starting.
 
 use rand::Rng;
 use rand::rngs::SmallRng;

@@ -1,4 +1,4 @@
-//! Processor time, context switches and counters of a thread.
+//! The processor time, context switches and counters of a thread.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Usage {
     }
 
     fn of(who: UsageWho) -> Self {
-        // It fails for an unknown `who` only.
+        // This fails only for an unknown `who`.
         let Ok(usage) = getrusage(who) else { return Self::default() };
         let time = |value: nix::sys::time::TimeVal| {
             Duration::new(value.tv_sec().unsigned_abs(), value.tv_usec() as u32 * 1000)
@@ -69,7 +69,7 @@ impl Usage {
     }
 }
 
-/// Counters of the calling thread. Virtual machines often have none.
+/// The counters of the calling thread. Virtual machines often have none.
 pub(crate) struct Counters {
     instructions: Option<Counter>,
     cycles: Option<Counter>,
@@ -79,7 +79,8 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn begin() -> Self {
         let counter = |event: Hardware| {
-            // The kernel's part counts too; where that is forbidden, there is no honest figure.
+            // Include the kernel's part. Without permission for that, the figure would be wrong, so
+            // there is none.
             let mut counter = Builder::new(event).include_kernel().build().ok()?;
             counter.enable().ok()?;
             Some(counter)

@@ -26,7 +26,7 @@ impl Disks {
         Self { begun: Instant::now(), disks: disks.collect() }
     }
 
-    /// Returns the activity of each disk since the begin of the run.
+    /// Returns the activity of each disk since the beginning of the run.
     pub(super) fn since(&self) -> Vec<DiskReport> {
         let elapsed_ms = self.begun.elapsed().as_secs_f64() * 1e3;
         let since = |(folder, before, busy_before): &(PathBuf, DiskReport, u64)| {
@@ -48,7 +48,7 @@ impl Disks {
     }
 }
 
-/// Returns the kernel's folder of the disk under a path. That of a partition is the folder of its
+/// Returns the kernel's folder of the disk under a path. For a partition, this is the folder of its
 /// disk.
 fn folder(path: &Path) -> Option<PathBuf> {
     let metadata = std::fs::metadata(path).ok()?;

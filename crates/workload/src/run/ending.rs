@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::job::{EndsWith, Job};
 
-/// The state by which jobs of a run learn of each other's ends.
+/// The state by which the jobs of a run notice each other's ends.
 pub(super) struct Ending<'a> {
     jobs: &'a [Job],
-    /// By job: whether it is to end, or not to begin.
+    /// For each job, whether it must end, or must not begin.
     ends: Vec<AtomicBool>,
-    /// By job: whether it is over.
+    /// For each job, whether it is over.
     over: Mutex<Vec<bool>>,
     changed: Condvar,
 }
@@ -56,7 +56,7 @@ impl<'a> Ending<'a> {
         self.changed.notify_all();
     }
 
-    /// Waits until the jobs that a job waits for are over, or until it must not begin at all.
+    /// Waits until the jobs that a job depends on are over, or until the job must not begin at all.
     pub(super) fn wait(&self, at: usize, stopped: impl Fn() -> bool, look: Duration) {
         let Some(name) = &self.jobs[at].wait_for else { return };
         let mut over = self.over.lock();

@@ -1,6 +1,6 @@
-//! Content of written buffers where nothing is verified.
+//! The content of written buffers that are not verified.
 //!
-//! Invariant: no byte of a buffer is touched before a write needs it.
+//! Invariant: no byte of a buffer is accessed before a write needs it.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,8 +10,8 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use crate::job::{Content, Shape};
 
-/// Distance of the unique numbers in a written block. A drive that looks for duplicate blocks
-/// compares no smaller ones.
+/// The distance of the unique marks in a written block, in bytes. A drive that deduplicates does
+/// not compare smaller blocks.
 const MARK_BYTES: usize = 512;
 
 pub(super) struct Fill {
@@ -19,13 +19,13 @@ pub(super) struct Fill {
     random: SmallRng,
     /// Scratch memory, as large as the largest write so far.
     scratch: Vec<u8>,
-    /// The seed that decides all bytes of the last write of a [`Shape`].
+    /// The seed that determines all bytes of the last write of a [`Shape`].
     last: Option<u64>,
 }
 
 impl Fill {
-    /// Creates a `Fill`. Its bytes depend on `seed` alone, except for content that must be unique:
-    /// that also differs between runs.
+    /// Creates a `Fill`. Its bytes depend on `seed` alone, except for unique content, which also
+    /// differs between runs.
     pub(super) fn new(content: &Content, seed: u64) -> Self {
         let own = match content {
             Content::Unique | Content::Shaped(_) => RandomState::new().hash_one(seed),
@@ -75,7 +75,7 @@ impl Fill {
     }
 }
 
-/// Chunks of random bytes with a fixed part behind them; the seed decides all of them.
+/// Generates chunks of random bytes followed by a fixed part. The seed determines all bytes.
 fn make(shape: &Shape, seed: u64, bytes: &mut [u8]) {
     let mut random = SmallRng::seed_from_u64(seed);
     let chunk = match shape.chunk_bytes {
@@ -140,8 +140,8 @@ mod tests {
         Content::Shaped(Shape { compress_percent, chunk_bytes, fixed: vec![0], dedupe_percent })
     }
 
-    /// The zeroes of a block are as many as asked for, in each chunk, and what is random differs
-    /// from write to write.
+    /// Each chunk has the requested number of zeroes, and the random part differs from write to
+    /// write.
     #[test]
     fn blocks_are_as_compressible_as_asked_for() {
         for (percent, chunk, per_chunk) in [(50, 512, 256), (25, 1024, 256), (75, 0, 3072)] {
@@ -150,7 +150,7 @@ mod tests {
                 let step = if chunk == 0 { 4096 } else { chunk as usize };
                 for part in block.chunks(step) {
                     let zeroes = part.iter().rev().take_while(|byte| **byte == 0).count();
-                    // A random byte is zero itself now and then.
+                    // Some of the random bytes are zero as well.
                     assert!((per_chunk..per_chunk + 4).contains(&zeroes), "{percent} {zeroes}");
                 }
             }
@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(count(written(shaped(100, 512, 0), 9)), 1);
     }
 
-    /// So many blocks of a hundred are those written before; two runs have none in common.
+    /// The requested percentage of blocks repeats earlier ones, and two runs have no block in
+    /// common.
     #[test]
     fn as_many_blocks_repeat_as_asked_for() {
         let unlike = |percent: u8| {

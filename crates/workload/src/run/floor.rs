@@ -34,7 +34,7 @@ impl Floor {
     }
 
     /// Returns a description of a rate that is too low; `None` if all are high enough. As in fio,
-    /// rates are checked when requests complete: a single slow request is noticed only when it
+    /// rates are checked when requests complete, so a single slow request is noticed only when it
     /// completes.
     pub(super) fn check(&mut self, now_ns: u64, did: &[DirectionReport; 3]) -> Option<String> {
         if now_ns.saturating_sub(self.begin_ns) < SETTLING_NS {
@@ -47,7 +47,7 @@ impl Floor {
                 continue;
             }
             let now = Mark { at_ns: now_ns, ios: did.ios, bytes: did.bytes };
-            // Fewer than before: the ramp is over, and counting began anew.
+            // The counters were reset, because the ramp is over.
             let Some(mark) = self.marks[at].filter(|mark| mark.ios <= now.ios) else {
                 self.marks[at] = Some(now);
                 continue;
@@ -95,7 +95,7 @@ mod tests {
             did[0].ios += 100;
             assert_eq!(floor.check(at * second, &did), None);
         }
-        // Nothing completed: judged when something does.
+        // Nothing has completed yet: the rate is checked at the next completion.
         assert_eq!(floor.check(7 * second, &did), None);
         did[0].ios += 99;
         let told = floor.check(7 * second, &did).unwrap();

@@ -1,7 +1,7 @@
 //! Flows: jobs that share requests by weight.
 //!
-//! As in fio, a job may submit a request while its part of the flow's requests does not exceed its
-//! part of the weights.
+//! As in fio, a job may submit a request while its share of the flow's requests does not exceed its
+//! share of the weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::job::{FlowShare, Job};
 
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// Requests of the jobs that run.
+    /// The number of requests of the running jobs.
     done: AtomicU64,
-    /// Sum of the weights of the jobs that run.
+    /// The sum of the weights of the running jobs.
     weight: AtomicU64,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn flows(jobs: &[Job]) -> HashMap<u32, Arc<Flow>> {
     jobs.iter().filter_map(|job| Some((job.flow?.flow, Arc::default()))).collect()
 }
 
-/// A running job's share of its flow. Dropping it takes the job's requests and weight out of the
+/// A running job's share of its flow. Dropping it removes the job's requests and weight from the
 /// flow.
 pub(super) struct Share {
     flow: Arc<Flow>,

@@ -1,7 +1,7 @@
 //! Histograms of latencies over time, as in fio's `write_hist_log`.
 //!
-//! Invariant: a request is in one interval, and intervals end on multiples of their length from the
-//! begin of measuring.
+//! Invariant: a request is in one interval, and intervals end at multiples of their length from the
+//! beginning of the measurement.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::report::HistogramSample;
 
 use super::thread::nanos;
 
-/// Buckets of fio's histogram: 29 groups of 64.
+/// The number of buckets of fio's histogram: 29 groups of 64.
 pub(crate) const BUCKETS: usize = 29 * 64;
 
-/// The bucket of a latency. Up to 128 ns there is one for each nanosecond; then each group of 64
-/// spans twice as much as the one before.
+/// Returns the bucket of a latency. Up to 128 ns there is one bucket for each nanosecond. Then each
+/// group of 64 spans twice as much as the one before.
 #[inline]
 pub(crate) fn bucket(ns: u64) -> usize {
     let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(7);

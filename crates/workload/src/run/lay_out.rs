@@ -1,5 +1,5 @@
-//! Creates and fills files before the measurement, so that a drive is only asked for blocks that
-//! were written.
+//! Creates and fills files before the measurement, so that all blocks that are read from a drive
+//! have been written.
 
 use std::ops::Range;
 use std::path::Path;
@@ -35,8 +35,8 @@ pub(super) fn make(
             .map(|()| true)
             .map_err(|cause| Error::os(cause, format!("creating {}", path.display())));
     }
-    // Direct, if the file system can: then the page cache stays as it was. Only buffered files end
-    // within a block.
+    // Use direct I/O if the file system supports it, which leaves the page cache unchanged. Only
+    // buffered files end within a block.
     let direct = job.direct || bytes.is_multiple_of(4096);
     let options =
         FileOptions { create: Some(bytes), direct, byte_blocks: true, ..FileOptions::new(path) };
@@ -58,12 +58,12 @@ pub(super) fn make(
     })
 }
 
-/// Bytes of a write while a file is filled.
+/// The number of bytes of a write while a file is filled.
 const FILL_BYTES: usize = 1 << 20;
 const FILL_DEPTH: u32 = 8;
 
-/// Writes random bytes where a file was never written, so that reads of it reach the drive. Returns
-/// the number of bytes written.
+/// Writes random bytes to the parts of a file that were never written, so that reads of them reach
+/// the drive. Returns the number of bytes written.
 ///
 /// # Errors
 /// Returns the error of opening or writing the file, such as `Busy` if another process has it open,

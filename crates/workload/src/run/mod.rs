@@ -4,7 +4,7 @@
 //! - `offsets`, `permutation`, `sizes`: choose requests; `arrivals`, `flow`: choose their times;
 //! - `ending`: jobs that wait for others or end others; `floor`, `target`, `steady`: rates,
 //!   latencies and steady throughput that end a job;
-//! - `status`: the state of a run while it is under way;
+//! - `status`: the state of a run in progress;
 //! - `thread`: the loop of a job; `record`, `histograms`, `cpu`: its measurements; `verify`,
 //!   `fill`: the content of blocks.
 //!
@@ -177,7 +177,8 @@ impl About {
     }
 }
 
-/// A copy for a state: only the logs at the end have the histograms, which are large.
+/// Removes the histograms from a copy for a state, because they are large and only the logs at the
+/// end use them.
 fn without_histograms(report: &mut JobReport) -> JobReport {
     let histograms = std::mem::take(&mut report.histograms);
     let copy = report.clone();
@@ -203,12 +204,12 @@ fn mark_shared(jobs: &[Job], opened: &mut [Vec<Opened>]) {
 }
 
 struct Member<'a> {
-    /// Index of the job among all jobs.
+    /// The index of the job among all jobs.
     at: usize,
     job: &'a Job,
     targets: &'a [Opened],
     common: Common<'a>,
-    /// The desk where the job's state is asked for; `None`: no states are wanted.
+    /// The desk at which the job's state is requested; `None` if no states are wanted.
     desk: Option<Desk>,
     ending: &'a Ending<'a>,
     flow: Option<(&'a Arc<flow::Flow>, FlowShare)>,
@@ -223,14 +224,14 @@ impl Member<'_> {
     }
 }
 
-/// The state of a member of a stage: its place in the stage, and what it has found.
+/// The state of a member of a stage: its index in the stage, and its results so far.
 type State = (usize, Outcome, Option<SteadyReport>);
 
 struct Told<'a> {
     observer: &'a dyn Observer,
-    /// The stage, from 0, and how many there are.
+    /// The stage, from 0, and the number of stages.
     stage: (u32, u32),
-    /// Tells the state of the members, by their place in the stage.
+    /// Receives the states of the members, by their index in the stage.
     tell: &'a mut dyn FnMut(Vec<State>),
 }
 
@@ -242,7 +243,7 @@ fn run_stage<'a>(
     told: Told<'_>,
 ) -> (Vec<Outcome>, Judges<'a>) {
     let shown: Vec<Shown> = members.iter().map(|_| Shown::default()).collect();
-    // Jobs that begin together share from the first request on, whichever is first.
+    // Jobs that begin together share from the first request on, whichever job makes it.
     for member in members {
         if member.job.wait_for.is_none() && member.job.start_delay.is_zero() {
             *member.share.lock() = member.join();
@@ -308,7 +309,7 @@ fn share_helpers<'a>(
         let ramp_ns = job.ramp.as_nanos() as f64;
         let part = measured_ns / (measured_ns + ramp_ns).max(1.0) / f64::from(count);
         let (user, system) = (helpers.user.mul_f64(part), helpers.system.mul_f64(part));
-        // Below that it is the start of threads and the rounding of clocks.
+        // Less time than this is due to starting threads and to rounding of clocks.
         if (user + system).as_secs_f64() * 1e9 < measured_ns / 200.0 {
             continue;
         }
@@ -376,7 +377,7 @@ fn run_member<'scope>(
     }
 }
 
-/// Keeps the thread, and those it will make, on the job's processors.
+/// Pins the thread, and the threads that it will create, to the job's processors.
 fn stay_on(job: &Job) -> Result<()> {
     if job.cpus.is_empty() {
         return Ok(());
@@ -408,7 +409,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Asks for a state if one is due, and tells it once it is there.
+    /// Requests a state if one is due, and reports it once it is complete.
     fn status(&self, judges: &Judges<'_>, schedule: &mut Schedule, told: &mut Told<'_>) {
         let desks = self.members.iter().zip(self.shown);
         let desks = desks.filter_map(|(member, shown)| Some((member.desk.as_ref()?, shown)));
@@ -464,7 +465,7 @@ fn watch(
         };
         let (ios, bytes) = (sum(|one| &one.ios), sum(|one| &one.bytes));
         let per_s = |now: [u64; 3], before: [u64; 3]| {
-            // Smaller than before: the ramp is over, and counting began anew.
+            // Smaller than before: the counters were reset, because the ramp is over.
             std::array::from_fn(|at| {
                 now[at].saturating_sub(before[at]) as f64 / elapsed.as_secs_f64()
             })
@@ -562,6 +563,6 @@ fn config_hash(jobs: &[Job]) -> String {
 }
 
 fn machine() -> serde_json::Value {
-    // Plain data, which JSON can always hold.
+    // This is plain data, which JSON can always represent.
     serde_json::to_value(qpair_machine::Machine::read()).unwrap_or_default()
 }

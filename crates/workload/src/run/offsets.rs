@@ -1,9 +1,9 @@
 //! Chooses the offset of the next request.
 //!
 //! Invariants:
-//! - every range lies in the region and begins on a multiple of the unit, counted from the region's
-//!   begin;
-//! - with a map, no block comes twice before all have come once.
+//! - every range lies in the region and begins at a multiple of the unit, counted from the region's
+//!   beginning;
+//! - with a map, no block is visited twice before all have been visited once.
 
 use qpair_block::{Error, ErrorKind, Result};
 use rand::rngs::SmallRng;
@@ -17,24 +17,24 @@ use super::permutation::Permutation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) begin_bytes: u64,
-    /// Length of the region, a multiple of the unit.
+    /// The length of the region, a multiple of the unit.
     pub(crate) len_bytes: u64,
 }
 
 enum Choice {
     Uniform,
     Zipf(Zipf<f64>),
-    /// Exponent of the self-similar distribution that fio calls Pareto's.
+    /// The exponent of the self-similar distribution that fio calls Pareto's.
     Pareto(f64),
     Normal(Normal<f64>),
-    /// The zones: the last of 100 draws that falls into each, and its units.
+    /// The zones. For each, the last of 100 draws that selects it, and its units.
     Zones(Vec<(u8, std::ops::Range<u64>)>),
 }
 
 /// The set of visited units, of a job with a random map.
 enum Map {
     None,
-    /// All requests are of one unit: their order is a permutation.
+    /// All requests have the length of one unit, so their order is a permutation.
     Permutation {
         at: u64,
     },
@@ -48,28 +48,28 @@ enum Map {
 struct Parts {
     stride: Stride,
     whole: Region,
-    /// Bytes still to move in this part.
+    /// The number of bytes still to move in this part.
     left_bytes: u64,
 }
 
 pub(crate) struct Offsets {
-    /// The region, or the part of it that is used now.
+    /// The region, or the part of it that is in use.
     region: Region,
     parts: Option<Parts>,
     unit_bytes: u64,
-    /// Smallest request, by direction.
+    /// The smallest request, by direction.
     least_bytes: [u32; 3],
     units: u64,
     order: Order,
-    /// Next byte of the region in sequential order, by direction.
+    /// The next byte of the region in sequential order, by direction.
     next_bytes: [u64; 3],
     steps: Steps,
     until_random: u32,
-    /// Last offset of each direction; `None` before its first request.
+    /// The last offset of each direction; `None` before its first request.
     last_bytes: [Option<u64>; 3],
     choice: Choice,
-    /// Places of the likely blocks of a skewed distribution, and the order in which a permutation
-    /// map visits units.
+    /// The positions of the likely blocks of a skewed distribution, and the order in which a
+    /// permutation map visits units.
     permutation: Permutation,
     map: Map,
 }
@@ -93,7 +93,7 @@ impl Offsets {
         let choice = match &job.distribution {
             Distribution::Uniform => Choice::Uniform,
             Distribution::Zoned(zones) => Choice::Zones(zones_in_units(zones, units, unit_bytes)),
-            // The constructors refuse what the options have refused before.
+            // The options have checked the parameters already.
             Distribution::Zipf { theta } => {
                 Zipf::new(units as f64, *theta).map_or(Choice::Uniform, Choice::Zipf)
             }
@@ -183,7 +183,8 @@ impl Offsets {
             parts.left_bytes = parts.stride.move_bytes;
             self.units = (self.region.len_bytes / self.unit_bytes).max(1);
             self.next_bytes = [0; 3];
-            // The order within a part begins anew, in the same sequence if the part is as long.
+            // The order within a part begins again, with the same sequence if the part has the same
+            // length.
             match &mut self.map {
                 Map::None => {}
                 Map::Permutation { at } => *at = self.units,
@@ -193,7 +194,7 @@ impl Offsets {
         parts.left_bytes = parts.left_bytes.saturating_sub(len.min(self.region.len_bytes));
     }
 
-    /// Random places, each followed by requests behind it or at the same place.
+    /// Chooses random positions, each followed by requests after it or at the same position.
     fn in_runs(&mut self, direction: Direction, len: u64, random: &mut SmallRng) -> (u64, u64) {
         let at = direction as usize;
         let behind = self.next_bytes[at].min(self.region.len_bytes);
@@ -218,7 +219,8 @@ impl Offsets {
     fn sequential(&mut self, direction: Direction, len: u64) -> (u64, u64) {
         let next = &mut self.next_bytes[direction as usize];
         let skip = self.steps.skip_bytes;
-        // As in fio: the first request is at the begin; past an end, it goes on at the other.
+        // As in fio, the first request is at the beginning, and past one end the position continues
+        // at the other.
         if skip != 0 && *next > 0 {
             let end = self.region.len_bytes;
             let stepped = next.checked_add_signed(skip).filter(|at| *at < end);
@@ -238,7 +240,7 @@ impl Offsets {
     fn choose(&self, places: u64, random: &mut SmallRng) -> u64 {
         let unit = match &self.choice {
             Choice::Uniform => return random.random_range(0..places),
-            // Ranks begin at 1; the likely ones are strewn over the region, as hot blocks are.
+            // Ranks begin at 1. The likely blocks are scattered over the region, as hot blocks are.
             Choice::Zipf(zipf) => {
                 self.permutation.image((zipf.sample(random) as u64 - 1).min(self.units - 1))
             }
@@ -271,7 +273,7 @@ impl Offsets {
         let is_set = |words: &[u64], unit: u64| words[(unit / 64) as usize] >> (unit % 64) & 1 == 1;
         let mut first = random.random_range(0..self.units);
         while is_set(words, first) {
-            // Whole words at a time: near the end nearly all are set.
+            // Check whole words: near the end nearly all bits are set.
             first = match words[(first / 64) as usize] {
                 u64::MAX => (first / 64 + 1) * 64,
                 _ => first + 1,
@@ -303,7 +305,8 @@ impl Offsets {
 }
 
 impl Parts {
-    /// Returns the part that begins there, or the first part if that is past the end.
+    /// Returns the part that begins at this offset, or the first part if the offset is past the
+    /// end.
     fn at(&self, begin_bytes: u64) -> Region {
         let end = self.whole.begin_bytes + self.whole.len_bytes;
         let begin_bytes = if begin_bytes < end { begin_bytes } else { self.whole.begin_bytes };
@@ -311,7 +314,7 @@ impl Parts {
     }
 }
 
-/// Zones one behind the other, each of at least one unit, those without requests left out.
+/// Returns consecutive zones of at least one unit each, without zones that get no requests.
 fn zones_in_units(zones: &[Zone], units: u64, unit_bytes: u64) -> Vec<(u8, std::ops::Range<u64>)> {
     let (mut until, mut begin_percent, mut begin_bytes) = (0, 0u64, 0u64);
     let mut found = Vec::new();
@@ -355,7 +358,7 @@ pub(crate) fn zeroes<T: Clone + Default>(count: u64, what: &str) -> Result<Vec<T
     Ok(zeroes)
 }
 
-/// Returns the sizes of a job's smallest and largest request, bytes.
+/// Returns the sizes of a job's smallest and largest request, in bytes.
 pub(crate) fn used_sizes(job: &Job) -> (u32, u32) {
     let pieces = u32::from(job.vector_len.max(1));
     let used = used_directions(job).map(|direction| &job.block_sizes[direction as usize]);

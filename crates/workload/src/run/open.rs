@@ -25,7 +25,7 @@ pub(super) struct Opened {
     pub(super) name: String,
     pub(super) device: Arc<dyn BlockDevice>,
     pub(super) region: Region,
-    /// Another job of the stage also writes to the target.
+    /// Whether another job of the stage also writes to the target.
     pub(super) is_shared: bool,
 }
 
@@ -41,8 +41,8 @@ struct Key {
 pub(super) struct Devices<'a> {
     drivers: &'a Drivers,
     open: HashMap<Key, Arc<dyn BlockDevice>>,
-    /// Locks held from the first to the last request, so that no other process works on a device
-    /// that is written.
+    /// Locks held from the first to the last request, so that no other process uses a device that
+    /// is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
     pub(super) notes: Vec<String>,
     made: Vec<PathBuf>,
@@ -97,7 +97,7 @@ impl<'a> Devices<'a> {
     /// Removes the files that were created for a run that then failed to start.
     pub(super) fn remove_made(&mut self) {
         for path in self.made.drain(..) {
-            // The error on its way up is the one to tell.
+            // Report the earlier error, not this one.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -109,7 +109,7 @@ impl<'a> Devices<'a> {
         if let Some(device) = self.open.get(&key) {
             return Ok(device.clone());
         }
-        // Memory has no second door: all jobs share it.
+        // Memory exists only once: all jobs share it.
         let kernel = !spec.paths().is_empty();
         if !kernel && let Some(device) = self.locks.get(&name) {
             return Ok(device.clone());
@@ -166,7 +166,7 @@ fn invalid(job: &Job, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, format!("job {}: {what}", job.name))
 }
 
-/// Shortest chunk that can be verified: it needs room for its header.
+/// The shortest chunk that can be verified, which must have room for its header.
 const VERIFY_BYTES_MIN: u32 = 512;
 
 /// Checks the parts of a job that do not depend on a device.
@@ -238,7 +238,7 @@ fn check_job(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Whether the requests of a log fit into the device.
+/// Checks that the requests of a log fit into the device.
 fn check_replay(job: &Job, target: &Target, name: &str, region: Region) -> Result<()> {
     let Some(replay) = &job.replay else { return Ok(()) };
     let of_target = |entry: &&Entry| job.targets.get(entry.file as usize) == Some(target);
@@ -256,7 +256,7 @@ fn check_replay(job: &Job, target: &Target, name: &str, region: Region) -> Resul
         .hint("replay_scale=N divides offsets; replay_redirect names another target"))
 }
 
-/// Whether the device has atomic writes of the lengths that the job writes.
+/// Checks that the device supports atomic writes of the lengths that the job writes.
 fn check_atomic(
     job: &Job,
     target: &Target,
@@ -345,7 +345,7 @@ fn check_device(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<()> {
                 .hint("a block device is made writable by `blockdev --setrw`"));
         }
     }
-    // What was written is read back in such parts.
+    // Written data is read back in parts of this length.
     if let Some(verify) = &job.verify
         && verify.interval_bytes % block != 0
     {
@@ -392,7 +392,7 @@ fn region(job: &Job, name: &str, device: &dyn BlockDevice) -> Result<Region> {
     };
     let end = begin_bytes.checked_add(len_bytes);
     if end.is_none_or(|end| end > device_bytes) {
-        // Of what the job names only files of a file system can be made anew.
+        // Only files of a file system can be created.
         let is_made = |target: &Target| {
             matches!(&target.spec, DeviceSpec::File(path) if path.is_file())
                 && target.spec.to_string() == name

@@ -27,7 +27,7 @@ impl Permutation {
         Self { n, mask, shift: (bits / 2).max(1), keys }
     }
 
-    /// Returns the place of `index` in the permutation. `index` must be below n.
+    /// Returns the position of `index` in the permutation. `index` must be below n.
     #[inline]
     pub(super) fn image(&self, index: u64) -> u64 {
         let mut x = index;
@@ -67,7 +67,7 @@ mod tests {
         let near = (1..100_000u64)
             .filter(|index| permutation.image(*index).abs_diff(permutation.image(index - 1)) < 1024)
             .count();
-        // 2 in 1024 by chance.
+        // About 2 in 1024 are near by chance.
         assert!(near < 1000, "{near}");
     }
 }

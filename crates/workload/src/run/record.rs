@@ -8,7 +8,8 @@ use crate::report::{DirectionReport, Sample};
 
 use super::histograms::Histograms;
 
-/// The state of a running job that the watcher sees. Only the job's thread writes it, once a turn.
+/// The state of a running job that the watcher sees. Only the job's thread writes it, once per
+/// turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Shown {
@@ -19,7 +20,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Whether the job is past its ramp and not at its end.
+    /// Whether the job is past its ramp and before its end.
     pub(crate) fn is_measured(&self) -> bool {
         self.phase.load(Ordering::Relaxed) == 2
     }
@@ -29,7 +30,7 @@ impl Shown {
         (1..4).contains(&self.phase.load(Ordering::Relaxed))
     }
 
-    /// Requests and bytes of all directions.
+    /// Returns the requests and bytes of all directions.
     pub(crate) fn sums(&self) -> (u64, u64) {
         let sum = |counts: &[AtomicU64; 3]| counts.iter().map(|c| c.load(Ordering::Relaxed)).sum();
         (sum(&self.ios), sum(&self.bytes))
@@ -56,7 +57,7 @@ pub(crate) struct Record {
     pub(crate) late_ns_max: u64,
     pub(crate) histograms: Option<Histograms>,
     sample: Sample,
-    /// Begin of measuring, begin of the sample, its end.
+    /// The beginning of the measurement, the beginning of the sample, and its end.
     begin_ns: u64,
     sample_begin_ns: u64,
     sample_end_ns: u64,
@@ -84,7 +85,7 @@ impl Record {
         }
     }
 
-    /// Keeps histograms over time, each of an interval of this length.
+    /// Adds histograms over time, each of an interval of this length.
     pub(crate) fn with_histograms(mut self, every: Option<Duration>) -> Self {
         self.histograms = every.map(|every| Histograms::new(every, 0));
         self
@@ -102,7 +103,7 @@ impl Record {
         };
     }
 
-    /// A copy without the histograms over time.
+    /// Returns a copy without the histograms over time.
     pub(crate) fn copy(&self) -> Self {
         Self {
             directions: self.directions.clone(),
@@ -113,14 +114,14 @@ impl Record {
         }
     }
 
-    /// A copy as if it ended now, without the histograms over time.
+    /// Returns a copy as if the measurement ended now, without the histograms over time.
     pub(crate) fn so_far(&self, now_ns: u64) -> Self {
         let mut copy = self.copy();
         copy.end(now_ns);
         copy
     }
 
-    /// A record like it that begins and ends now.
+    /// Returns a similar record that begins and ends now.
     pub(crate) fn nothing(&self, now_ns: u64) -> Self {
         let mut empty = Self::new(self.measured, Duration::from_nanos(self.sample_ns));
         empty.begin(now_ns);
@@ -128,7 +129,7 @@ impl Record {
         empty
     }
 
-    /// Begin of measuring, nanoseconds on the run's clock.
+    /// Returns the beginning of the measurement, in nanoseconds on the run's clock.
     pub(crate) fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
@@ -177,7 +178,8 @@ impl Record {
     #[inline]
     pub(crate) fn submitted(&mut self, count: u32, in_flight: u32) {
         self.submit_classes[batch_class(count)] += 1;
-        // One request at a time, as fio counts: each sees the queue as the batch left it.
+        // Count the requests of a batch one by one, as fio does. Each counts with the depth after
+        // the batch.
         self.depth_classes[depth_class(in_flight)] += u64::from(count);
     }
 
@@ -197,7 +199,7 @@ impl Record {
             histograms.turn(now_ns);
         }
         if now_ns >= self.sample_end_ns {
-            // Ends stay on the grid of whole samples, however late they are seen.
+            // Samples end at multiples of their length, however late the end is noticed.
             let over_ns = now_ns - self.sample_end_ns;
             self.close_sample(now_ns - over_ns % self.sample_ns);
         }
@@ -223,7 +225,7 @@ impl Record {
     }
 }
 
-/// fio's classes of batches: 0, up to 4, 8, 16, 32, 64, more.
+/// Returns fio's class of a batch: 0, up to 4, 8, 16, 32, 64, more.
 #[inline]
 fn batch_class(count: u32) -> usize {
     match count {
@@ -237,7 +239,7 @@ fn batch_class(count: u32) -> usize {
     }
 }
 
-/// fio's classes of depths: 1, 2, 4, 8, 16, 32, 64 and more.
+/// Returns fio's class of a depth: 1, 2, 4, 8, 16, 32, 64 and more.
 #[inline]
 fn depth_class(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
     use crate::report::Latencies;
 
-    /// A job has memory for the latencies that it measures, and none is cut off.
+    /// A job has memory only for the latencies that it measures, and no latency is cut off.
     #[test]
     fn histograms_have_memory_once_they_are_used() {
         let mut record =

@@ -1,13 +1,12 @@
-//! The state of a run while it is under way: fio's `status-interval`.
+//! The state of a run in progress: fio's `status-interval`.
 //!
-//! The watcher asks by a number that it raises. Each job's thread sees the number between two
-//! turns, and leaves a copy of what it has found so far. Nothing is locked while no state is asked
-//! for.
+//! The watcher asks by incrementing a number. Each job's thread checks the number between two
+//! turns, and leaves a copy of its results so far. Nothing is locked while no state is requested.
 //!
 //! Invariants:
 //! - a thread answers each number at most once, and leaves its last answer when it ends;
-//! - states are due at multiples of their interval from the begin of the run; a late one makes the
-//!   run skip those that are due meanwhile.
+//! - states are due at multiples of their interval from the beginning of the run; states that
+//!   become due while one is late are skipped.
 
 use qpair_block::locks::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,13 +16,13 @@ use std::time::{Duration, Instant};
 use super::cpu::Usage;
 use super::thread::Outcome;
 
-/// Longest time that the watcher waits for answers. A thread whose device has stalled is reported
-/// in its last known state.
+/// The longest time that the watcher waits for answers. A thread whose device has stalled is
+/// reported with its last known state.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// The number of a job's last answer.
 const LAST: u64 = u64::MAX;
 
-/// The answer of a job's thread to a question for its state.
+/// The answer of a job's thread to a request for its state.
 #[derive(Clone)]
 pub(super) struct Answer {
     number: u64,
@@ -32,7 +31,7 @@ pub(super) struct Answer {
     pub(super) usage: Usage,
 }
 
-/// The place where the watcher asks one job's thread, and finds the answer.
+/// The desk at which the watcher asks one job's thread for its state, and finds the answer.
 pub(super) struct Desk {
     asked: AtomicU64,
     answer: Mutex<Option<Answer>>,
@@ -79,7 +78,7 @@ struct Open {
     process: Usage,
 }
 
-/// The times at which states are due, through all stages of a run.
+/// The times at which states are due, over all stages of a run.
 pub(super) struct Schedule {
     every: Option<Duration>,
     begun: Instant,
@@ -99,7 +98,7 @@ impl Schedule {
         self.every.is_some()
     }
 
-    /// Forgets an open question, because the threads that were asked have ended.
+    /// Drops an open question, because the threads that were asked have ended.
     pub(super) fn close(&mut self) {
         self.open = None;
     }
@@ -114,8 +113,8 @@ impl Schedule {
         }
     }
 
-    /// Asks the threads at `desks` if a state is due. Returns the resources that the process had
-    /// used at that time, once all running threads have answered or had their time for it.
+    /// Asks the threads at `desks` if a state is due. Once all running threads have answered, or
+    /// their time is over, returns the resources that the process had used when they were asked.
     pub(super) fn step<'a>(
         &mut self,
         now: Instant,
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
     use crate::run::failed;
 
-    /// A state is due at each multiple of its interval; what is late lets one pass.
+    /// A state is due at each multiple of its interval. A late state makes later ones be skipped.
     #[test]
     fn states_are_due_at_multiples() {
         let (begun, ms) = (Instant::now(), Duration::from_millis);
@@ -168,7 +167,7 @@ mod tests {
         assert_eq!(step(140), (false, 1, ANSWERS - ms(10)));
         desk.leave(1, failed("an answer"));
         assert_eq!(step(150), (true, 1, ms(50)));
-        // Unanswered for a second: others pass, and the last answer is the one to take.
+        // After a second without an answer, later states are skipped, and the last answer is used.
         assert_eq!(step(200), (false, 2, ANSWERS));
         assert!(!step(1199).0);
         assert_eq!(step(1200), (true, 2, Duration::ZERO));

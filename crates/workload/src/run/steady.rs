@@ -1,8 +1,8 @@
 //! Steady state: a job ends when its throughput has stopped changing.
 //!
-//! Throughput is taken once an interval; the last of these values that fit into the window are
-//! judged, as fio judges them: by the largest distance from their mean, or by the slope of the line
-//! that fits them best.
+//! The throughput is measured once per interval. The values that fit into the window are judged as
+//! in fio: by the largest deviation from their mean, or by the slope of the line that fits them
+//! best.
 //!
 //! Invariant: time is an argument, so that a test needs no clock.
 
@@ -14,7 +14,7 @@ use crate::report::SteadyReport;
 use super::record::Shown;
 use super::thread::nanos;
 
-/// Requests and bytes up to some moment.
+/// The requests and bytes up to some moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) ios: u64,
@@ -27,7 +27,7 @@ pub(super) struct Steady {
     len: usize,
     begin_ns: Option<u64>,
     last: Option<(u64, Counted)>,
-    /// Requests and bytes a second, the oldest first; no more than [`Self::len`].
+    /// Requests and bytes per second, the oldest first; at most [`Self::len`] values.
     values: VecDeque<(u64, u64)>,
     attained: bool,
 }
@@ -91,7 +91,7 @@ impl Steady {
     }
 }
 
-/// The slope of the line with the least squares, a step of the series.
+/// Returns the slope of the least-squares line, per step of the series.
 fn slope(values: &[f64], mean: f64) -> f64 {
     let middle = (values.len().max(1) - 1) as f64 / 2.0;
     let distances = values.iter().enumerate().map(|(at, value)| (at as f64 - middle, value - mean));
@@ -101,9 +101,9 @@ fn slope(values: &[f64], mean: f64) -> f64 {
 
 pub(super) struct Judges<'a> {
     jobs: Vec<&'a Job>,
-    /// Judges, by the first of the jobs that each one judges.
+    /// The judges, by the first job that each of them judges.
     steady: BTreeMap<usize, Steady>,
-    /// By job: the first job that is judged together with it.
+    /// For each job, the first job that is judged together with it.
     first: Vec<usize>,
 }
 
@@ -164,8 +164,8 @@ mod tests {
         SteadyGoal { of, by, limit, percent, window: s(4), ramp: s(2), interval: s(1) }
     }
 
-    /// Looks ten times a second; the second in which the state is steady, and what is reported
-    /// then.
+    /// Judges ten times per second. Returns the second in which the state is steady, and the
+    /// report.
     fn judged(goal: SteadyGoal, per_s: impl Fn(u64) -> u64) -> (Option<u64>, SteadyReport) {
         let (mut steady, mut ios) = (Steady::new(goal), 0);
         for tenth in 0..600 {
@@ -187,7 +187,7 @@ mod tests {
             (SteadyOf::Bandwidth, Steadiness::Slope),
         ] {
             let (at, report) = judged(goal(of, by, 1.0, true), |_| 500);
-            // Two seconds of ramp, four of the window.
+            // Two seconds of ramp, and four of the window.
             assert_eq!((at, report.attained, report.criterion), (Some(6), true, 0.0), "{of:?}");
             assert_eq!(report.ios, [500; 4]);
             assert_eq!(report.bytes, [500 * 4096; 4]);
@@ -198,7 +198,7 @@ mod tests {
     fn a_drive_that_slows_down_is_steady_when_it_has_slowed_down() {
         let per_s = |second: u64| 1000_u64.saturating_sub(second * 50).max(200);
         let (slope, report) = judged(goal(SteadyOf::Iops, Steadiness::Slope, 0.5, true), per_s);
-        // It falls until second 16; a window that begins there is flat.
+        // The throughput falls until second 16, and a window that begins there is flat.
         assert_eq!((slope, report.slope), (Some(20), 0.0));
         let (deviation, _) =
             judged(goal(SteadyOf::Iops, Steadiness::Deviation, 80.0, false), per_s);

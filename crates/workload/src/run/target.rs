@@ -1,4 +1,4 @@
-//! The search for the largest depth at which a device keeps a latency.
+//! The search for the largest depth at which a device meets a latency target.
 //!
 //! As in fio, the depth is doubled while enough requests of a window are fast enough, and halved
 //! towards the last good one otherwise. When the depth stays the same, all figures are discarded,
@@ -10,11 +10,11 @@ use crate::job::Job;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Go,
-    /// The depth is found. Discard what was measured so far and measure one more window.
+    /// The depth was found. Discard all measurements so far, and measure one more window.
     CountAnew,
     /// The depth was held for one more window. End the job.
     End,
-    /// Even one request at a time is too slow. The search has failed.
+    /// Even one request at a time is too slow, so the search has failed.
     Missed,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct LatencyTarget {
     target_ns: u64,
     window_ns: u64,
     percent: f64,
-    /// The search continues until the job's time is over.
+    /// Whether the search continues until the job's time is over.
     goes_on: bool,
     depth: u32,
     low: u32,
@@ -33,8 +33,8 @@ pub(super) struct LatencyTarget {
     window_begin_ns: u64,
     done: u64,
     slow: u64,
-    /// Nothing is submitted until all requests in flight have completed, because the depth was
-    /// lowered.
+    /// Whether nothing is submitted until all requests in flight have completed, because the depth
+    /// was lowered.
     drains: bool,
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::job::LatencyGoal;
 
-    /// Searches on a device whose latency is its depth in microseconds.
+    /// Searches on a device whose latency in microseconds is its depth.
     fn search(most_us: u64, depth_max: u32) -> (Vec<u32>, Verdict) {
         let mut job = Job::new("t", DeviceSpec::parse("null:size=1MiB").unwrap(), Mode::default());
         job.depth = depth_max;

@@ -10,8 +10,8 @@
 //! A checksum has as many bytes as its method gives; those of CRCs and XXH64 have 8.
 //!
 //! Invariants:
-//! - a request is made of whole chunks, each with a header of its own, so that writes may overlap
-//!   by chunks;
+//! - a request consists of whole chunks, each with its own header, so that writes may overlap by
+//!   chunks;
 //! - a seed identifies a run: blocks that a job wrote, or should find with `verify_only`, have the
 //!   job's seed;
 //! - a chunk is in flight at most once, so the last write submitted is the last one done.
@@ -40,14 +40,14 @@ pub(super) struct Chunks {
     chunk_bytes: u32,
     begin_bytes: u64,
     seed: u64,
-    /// Number of the last write of each chunk; 0: not written by this job, or not known.
+    /// The number of the last write of each chunk; 0: not written by this job, or unknown.
     numbers: Vec<u32>,
     in_flight: Vec<u64>,
     scratch: Vec<u8>,
     next_number: u32,
-    /// No other job writes to the region, so that blocks have the last write of this job.
+    /// Whether no other job writes to the region, so that blocks have the last write of this job.
     alone: bool,
-    /// All content was written by a run with this run's seed (`verify_only`).
+    /// Whether all content was written by a run with this run's seed (`verify_only`).
     same_run: bool,
 }
 
@@ -100,7 +100,8 @@ impl Chunks {
         }
     }
 
-    /// Fills a range that is about to be written: `put` takes an offset in the buffer, and bytes.
+    /// Generates the content of a range that is about to be written. `put` takes an offset in the
+    /// buffer, and bytes.
     pub(super) fn fill(
         &mut self,
         offset_bytes: u64,

@@ -1,4 +1,4 @@
-//! Jobs over real files and over memory.
+//! Runs jobs on real files and in memory.
 //!
 //! Long, because one test for each promise of a run.
 
@@ -18,12 +18,12 @@ use qpair_workload::{
     Verbs, Verify, VerifyMethod,
 };
 
-/// No job here needs drivers that another has.
+/// Runs jobs without drivers shared with other tests.
 fn run(jobs: &[Job], observer: &dyn Observer) -> qpair_block::Result<RunReport> {
     qpair_workload::run(&Drivers::new(), jobs, observer)
 }
 
-/// A folder next to the build, where direct I/O is likelier to work than in /tmp.
+/// Makes a folder in the build directory, where direct I/O is more likely to work than in /tmp.
 fn folder() -> tempfile::TempDir {
     let program = std::env::current_exe().unwrap();
     tempfile::tempdir_in(program.parent().unwrap()).unwrap()
@@ -130,7 +130,7 @@ fn overlapping_writes_of_many_sizes_verify() {
     assert!(report.jobs[0].verify.blocks > 1000);
     assert_eq!(report.jobs[0].verify.errors, []);
 
-    // The same on a device that returns other bytes than it was given: it must be seen.
+    // The same on a device that returns other bytes than were written: this must be noticed.
     job.targets[0].spec =
         DeviceSpec::parse("fault:seed=1,corrupt_read_rate=0.01:ram:size=4MiB").unwrap();
     let report = run(&[job], &Unwatched).unwrap();
@@ -139,8 +139,8 @@ fn overlapping_writes_of_many_sizes_verify() {
 
 #[test]
 fn an_open_loop_counts_from_the_intended_start() {
-    // 2 ms a request, one at a time, 1000 a second asked for: the queue grows, and so does the
-    // latency.
+    // Each request takes 2 ms, one at a time, and 1000 per second are requested: the queue grows,
+    // and so does the latency.
     let job = Job {
         rate: [Rate { ios_per_s: 1000, bytes_per_s: 0 }; 3],
         rate_process: RateProcess::Poisson,
@@ -156,7 +156,8 @@ fn an_open_loop_counts_from_the_intended_start() {
 
 #[test]
 fn a_rate_is_not_exceeded_whatever_is_read_or_written() {
-    // Reads of a job that only reads once took the writes' plan as well: twice the rate.
+    // A regression: the reads of a job that only reads also used the plan of writes, which doubled
+    // the rate.
     for (verbs, most) in
         [(Verbs::Read, 101), (Verbs::Write, 101), (Verbs::Mixed { read_percent: 50 }, 202)]
     {
@@ -214,7 +215,7 @@ fn stages_follow_each_other_and_several_devices_share_a_job() {
 
 #[test]
 fn what_the_submitter_itself_does_is_no_submission() {
-    // The whole read was slat, and clat a hundred nanoseconds.
+    // A regression: the whole read counted as slat, and clat was a hundred nanoseconds.
     let folder = folder();
     let job = on_file(folder.path().join("file"), 1 << 20, "posix:threads=0");
     let report = run(&[job], &Unwatched).unwrap();
@@ -250,13 +251,13 @@ fn only_what_was_written_is_verified() {
     assert_eq!(again.jobs[0].verify.blocks, wrote.jobs[0].direction(Direction::Write).ios);
 }
 
-/// `verify_only` took any block that some run had written there: one of another seed, and an older
-/// one of the same run.
+/// A regression: `verify_only` accepted any block that some run had written there, one with another
+/// seed or an older one of the same run.
 #[test]
 fn only_the_run_that_is_named_is_found() {
     let folder = folder();
     let path = folder.path().join("file");
-    // Each block is written about twice, so that the last write of it has to be known.
+    // Each block is written about twice, so that the last write of each must be known.
     let wrote = Job {
         verbs: Verbs::Write,
         random_map: false,
@@ -274,9 +275,9 @@ fn only_the_run_that_is_named_is_found() {
     assert_eq!(only(wrote.seed).errors, []);
     let other = only(wrote.seed + 1);
     assert_eq!(other.wrong, other.blocks);
-    // Among blocks that were never written, in any order.
+    // Wrong blocks are among blocks that were never written, in any order.
     assert!(other.errors.iter().any(|error| error.what.contains("seed")), "{other:?}");
-    // What the run wrote first to where it wrote twice.
+    // The first content of blocks that the run wrote twice.
     let newer = std::fs::read(&path).unwrap();
     run(&[Job { loops: 1, ..wrote.clone() }], &Unwatched).unwrap();
     let older = std::fs::read(&path).unwrap();
@@ -315,7 +316,7 @@ fn one_file_after_the_other() {
         sparse: false,
     });
     let report = run(&[job], &Unwatched).unwrap();
-    // All of the first, and then the first block of the second, which cannot be read.
+    // All blocks of the first target, and then the first block of the second, which cannot be read.
     assert_eq!(report.jobs[0].ios(), 256);
     assert!(report.jobs[0].error.is_some());
 }
@@ -355,7 +356,7 @@ fn impossible_jobs_are_refused_before_anything_is_touched() {
     let (kind, _) =
         fail(Job::new("t", DeviceSpec::File(folder.path().join("missing")), Mode::default()));
     assert_eq!(kind, ErrorKind::NotFound);
-    // A file in use by a process that locked it.
+    // Another process uses and locks the file.
     let path = folder.path().join("held");
     let held = qpair_kernel::open(
         &qpair_kernel::FileOptions {
@@ -385,8 +386,7 @@ fn histograms_over_time_count_each_request_once() {
     assert!(done.histograms.is_sorted_by_key(|sample| sample.end));
 }
 
-/// The loosest of limits holds as soon as the window is full: that ends the job, long before its
-/// time does.
+/// The loosest limit holds as soon as the window is full, and ends the job long before its time.
 #[test]
 fn a_steady_state_ends_a_job_or_a_group() {
     let goal = SteadyGoal {
@@ -438,8 +438,8 @@ fn atomic_writes_are_refused_where_there_are_none() {
     assert_eq!(run(&[reads], &Unwatched).unwrap().jobs[0].error, None);
 }
 
-/// Each block is trimmed and then written, at any depth; what is verified afterwards was written
-/// after its trim. Counts as fio's: so many writes, and as many trims.
+/// Each block is trimmed and then written, at any depth. The content verified afterwards was
+/// written after its trim. Counts match fio's: as many trims as writes.
 #[test]
 fn blocks_are_trimmed_and_then_written() {
     for (depth, order, random_map) in
@@ -477,12 +477,12 @@ fn a_backlog_is_read_back_while_writing() {
     };
     let report = run(std::slice::from_ref(&job), &Unwatched).unwrap();
     let done = &report.jobs[0];
-    // As fio counts them: 16 writes, 16 reads.
+    // As in fio: 16 writes and 16 reads.
     assert_eq!((done.directions[1].ios, done.directions[0].ios), (16, 16));
     assert_eq!((done.verify.blocks, done.verify.wrong), (16, 0));
     let rest = Job { verify: Some(Verify { backlog: 5, ..verify().unwrap() }), ..job.clone() };
     let done = &run(&[rest], &Unwatched).unwrap().jobs[0];
-    // The last one is read at the end, which is not measured.
+    // The last block is read at the end, which is not measured.
     assert_eq!((done.directions[0].ios, done.verify.blocks), (15, 16));
     let deep = Job {
         order: Order::Random,
@@ -513,7 +513,7 @@ fn errors_can_be_passed_over() {
     assert_eq!(done.error, None);
     assert!(done.passed.count > 0 && done.ios() + done.passed.count == 256, "{:?}", done.passed);
     assert!(done.passed.first.as_ref().unwrap().what.contains("reading 4096 bytes at"));
-    // Another error is none of those.
+    // Another error is not in the list.
     let other = Job { tolerance: Tolerance { read: vec![28], ..Tolerance::default() }, ..bears };
     assert!(run(&[other], &Unwatched).unwrap().jobs[0].error.is_some());
 }
@@ -553,7 +553,7 @@ fn jobs_wait_for_others_and_end_with_others() {
     assert!(begun.elapsed() < long);
 }
 
-/// Requests of a flow are in the ratio of the weights, whatever the jobs could do alone.
+/// The requests of a flow are in the ratio of the weights, whatever the jobs could do alone.
 #[test]
 fn a_flow_shares_requests_out() {
     let job = |name: &str, weight| Job {
@@ -565,8 +565,8 @@ fn a_flow_shares_requests_out() {
         ..on("null:size=1MiB")
     };
     let report = run(&[job("one", 1), job("eight", 8)], &Unwatched).unwrap();
-    // By how much is counted beside `Share`: here a job may be kept from running for as long as the
-    // machine likes.
+    // The exact ratio is tested beside `Share`, because here the machine may delay a job for any
+    // time.
     let ios: Vec<u64> = report.jobs.iter().map(|job| job.ios()).collect();
     assert!(ios[0] > 0 && ios[1] > ios[0], "{ios:?}");
 }
@@ -599,8 +599,8 @@ fn a_sparse_file_has_its_size_and_no_blocks() {
     assert!(metadata.blocks() * 512 < 1 << 20, "{}", metadata.blocks());
 }
 
-/// Two files, or a stripe of two, cost the system calls that one costs. What was taken from one of
-/// them once kept its event readable while only the other had requests, so that no wait slept.
+/// Two files, or a stripe of two, need as many system calls as one. A regression: the completions
+/// of one of them kept its event readable while only the other had requests, so no wait slept.
 #[test]
 fn several_files_cost_the_system_calls_of_one() {
     let folder = folder();
@@ -626,7 +626,7 @@ fn several_files_cost_the_system_calls_of_one() {
                 assert!(job.error.is_none(), "{:?}", job.error);
                 let (reads, calls) = (job.directions[0].ios, job.cpu.system_calls);
                 assert_eq!(reads, 64);
-                // Handing over and waiting; where both have requests, also a look at each and its
+                // Submitting and waiting. If both have requests, also a poll of each and of its
                 // event.
                 let most = if depth == 1 { 2 } else { 5 };
                 assert!(
@@ -638,14 +638,14 @@ fn several_files_cost_the_system_calls_of_one() {
     }
 }
 
-/// Without direct I/O a file takes requests of any size at any place, as files do; sizes and
-/// offsets are fio's.
+/// Without direct I/O, a file accepts requests of any size at any offset. Sizes and offsets match
+/// fio's.
 #[test]
 fn a_buffered_file_takes_any_size() {
     let folder = folder();
     for mode in ["posix:threads=0", "posix", "libaio", "io_uring", "io_uring:segments=3"] {
         let cases = [
-            // 4 MiB hold 1823 blocks of 2300 bytes; the rest of the file stays as it is.
+            // 4 MiB hold 1823 blocks of 2300 bytes. The rest of the file is unchanged.
             (Order::Sequential, Verbs::Write, 4 << 20, 1823),
             (Order::Random, Verbs::Write, 10_000, 4),
             (Order::Random, Verbs::Read, 10_000, 4),
@@ -654,7 +654,7 @@ fn a_buffered_file_takes_any_size() {
         ];
         for (number, (order, verbs, bytes, ios)) in cases.into_iter().enumerate() {
             if mode == "libaio" && verbs == Verbs::Trim {
-                // It has no such operation.
+                // The interface has no such operation.
                 continue;
             }
             let path = folder.path().join(format!("{}-{number}", mode.replace(':', "-")));
@@ -682,7 +682,7 @@ fn a_buffered_file_takes_any_size() {
                 let mut held = std::fs::read(&path).unwrap();
                 let end = ios as usize * 2300;
                 assert!(held[end..].iter().all(|byte| *byte == 0), "{mode}");
-                // Beyond the last block there is nothing to verify; a byte within one counts.
+                // Bytes beyond the last block are not verified, but a byte within a block is.
                 held[2300 + 7] ^= 1;
                 std::fs::write(&path, held).unwrap();
                 job.verbs = Verbs::Read;
@@ -698,8 +698,7 @@ fn a_buffered_file_takes_any_size() {
     assert_eq!(run(&[job], &Unwatched).unwrap().jobs[0].ios(), 4);
 }
 
-/// A queue that is still being filled does not keep a job from its end, nor from the end of its
-/// ramp.
+/// A job ends in time, and its ramp too, even while the queue is still being filled.
 #[test]
 fn the_clock_is_looked_at_while_the_queue_fills() {
     let job = Job { depth: 64, verbs: Verbs::Read, ..on("ram:size=1MiB") };

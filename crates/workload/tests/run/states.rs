@@ -1,4 +1,4 @@
-//! The states of runs that go on: `status-interval`.
+//! The states of runs in progress: `status-interval`.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Observer for States {
     }
 }
 
-/// States grow into the report: threads, groups, rates, a goal, and stages that were before.
+/// States grow into the report: with threads, groups, rates, a goal, and earlier stages.
 #[test]
 fn states_are_of_what_was_found_so_far() {
     let goal = SteadyGoal {
@@ -100,7 +100,7 @@ fn states_tell_the_ramp_and_what_was_verified() {
     assert!(in_ramp.iter().all(|done| !done.in_ramp || done.ios() == 0));
     assert!(!report.jobs[0].in_ramp);
 
-    // Reads take 5 ms, one after the other: 320 ms of verification, and nearly none of writing.
+    // Reads take 5 ms, one after the other: 320 ms of verification, and hardly any of writing.
     let job = Job {
         verbs: Verbs::Write,
         verify: verify(),

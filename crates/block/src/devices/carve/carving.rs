@@ -1,6 +1,6 @@
 //! Reads and changes the slice map of a carved device.
 //!
-//! Invariant: the slot that is not written holds a whole map that is durable, or there never was
+//! Invariant: the slot that is not being written holds a complete, durable map, or there never was
 //! one.
 
 use std::fmt;
@@ -64,8 +64,8 @@ impl Carving {
         let info = device.info();
         match (newest, damage) {
             (Some((slot, map)), _) => {
-                // The process that wrote it may have died before it was durable; slices are given
-                // away, and the other slot is written, only behind it.
+                // The process that wrote the map may have died before the map was durable. Slices
+                // may be handed out, and the other slot may be written, only after a flush.
                 if !info.read_only {
                     SerialChannel::open(device.as_ref())?.flush()?;
                 }
@@ -84,7 +84,7 @@ impl Carving {
     /// slice. A new map needs a blank device, unless `by_force` is set.
     ///
     /// # Errors
-    /// `Exists` if the device holds something else; the errors of [`Carving::open`], except for a
+    /// `Exists` if the device has other content; the errors of [`Carving::open`], except for a
     /// damaged map with `by_force`.
     pub fn open_or_begin(device: &Arc<dyn BlockDevice>, by_force: bool) -> Result<Self> {
         match Self::open(device) {
@@ -118,8 +118,8 @@ impl Carving {
     /// where there is room.
     ///
     /// # Errors
-    /// `Invalid` if the slice is off the grid of the device, overlaps another slice or has an
-    /// invalid name; `Exists` if the name is taken; `NoSpace` past the end of the device.
+    /// `Invalid` if the slice is not aligned to the device's blocks, overlaps another slice or has
+    /// an invalid name; `Exists` if the name is taken; `NoSpace` past the end of the device.
     pub fn plan(&self, name: &str, start_bytes: Option<u64>, size_bytes: u64) -> Result<Slice> {
         let device_bytes = self.device.size_bytes();
         let start_bytes = start_bytes.or_else(|| self.map.place(size_bytes, device_bytes));
@@ -133,7 +133,7 @@ impl Carving {
             Error::new(ErrorKind::NoSpace, context).hint(format!("there is room for {most} bytes"))
         })?;
         let mut id = fastrand::u128(..).to_be_bytes();
-        // A random UUID says that it is one.
+        // These bits mark a random UUID.
         (id[6], id[8]) = (id[6] & 0x0F | 0x40, id[8] & 0x3F | 0x80);
         let slice = Slice { name: name.to_owned(), start_bytes, size_bytes, id };
         self.map.clone().add(slice.clone())?;
@@ -152,7 +152,7 @@ impl Carving {
         self.write(map)
     }
 
-    /// Removes a slice from the map. The bytes of the slice are left as they are.
+    /// Removes a slice from the map. The bytes of the slice are unchanged.
     ///
     /// # Errors
     /// `NotFound`, or the device's error. After an error of the device the slice may be in the map
@@ -185,7 +185,8 @@ impl Carving {
     /// Opens a slice as a device, like [`Carving::slice`]. The slice need not be in the map yet.
     ///
     /// # Errors
-    /// `Invalid` off the grid of the device, `NoSpace` past its end.
+    /// `Invalid` if the slice is not aligned to the device's blocks, `NoSpace` past the end of the
+    /// device.
     pub fn open_slice(&self, slice: &Slice) -> Result<SliceDevice> {
         let Slice { name, start_bytes, size_bytes, .. } = slice;
         let device = SliceDevice::new(self.device.clone(), *start_bytes, *size_bytes)?;

@@ -1,4 +1,4 @@
-//! The encoding of the slice map, and the rules that its slices keep.
+//! The encoding of the slice map, and the rules for its slices.
 //!
 //! Invariant: slices are sorted by their start, do not overlap, begin behind the slots of the map,
 //! and have unique names.
@@ -62,19 +62,19 @@ impl Slice {
 pub enum CarveSlot {
     /// The slot is all zeroes.
     Blank,
-    /// The slot holds something that is not a map.
+    /// The slot has other content than a map.
     Foreign,
-    /// The slot holds a map that was not written whole, or that changed since, and the reason why
-    /// it cannot be used.
+    /// The slot has a map that was not written completely, or that has changed since, and the
+    /// reason why it cannot be used.
     Damaged(&'static str),
-    /// The slot holds a whole map.
+    /// The slot has a complete map.
     Whole(CarveMap),
 }
 
 /// The slices of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarveMap {
-    /// The number of changes so far. Of two maps, the one with the higher number is valid.
+    /// The number of changes so far. Of two maps, the one with the higher number counts.
     pub generation: u64,
     /// The slices, in the order of their starts.
     pub slices: Vec<Slice>,

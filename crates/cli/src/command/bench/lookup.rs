@@ -17,7 +17,7 @@ use crate::show::bar::Bar;
 use crate::show::output::print_report;
 use crate::show::text::{count, counted};
 
-/// Requests of a worker in flight at most: more than any device takes.
+/// The maximum number of requests of a worker in flight: more than any device accepts.
 const DEPTH_MAX: u64 = 32_768;
 
 #[derive(Args, Debug)]

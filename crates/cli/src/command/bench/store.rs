@@ -195,7 +195,7 @@ pub(super) fn of_warmed(warmed: &Warmed) -> String {
     words
 }
 
-/// A workload's report, and what the store ran on.
+/// A workload's report, with the configuration of the store.
 #[derive(Serialize)]
 struct Full<'a, R> {
     #[serde(flatten)]
@@ -204,7 +204,7 @@ struct Full<'a, R> {
     report: &'a R,
 }
 
-/// Lines of a name and a value, in the order in which they are added.
+/// Lines with a name and a value, in the order in which they were added.
 #[derive(Default)]
 pub(super) struct Lines(Vec<(&'static str, String)>);
 

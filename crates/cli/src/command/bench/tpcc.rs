@@ -15,7 +15,7 @@ use crate::parse::store::parse_durability;
 use crate::show::bar::Bar;
 use crate::show::text::{count, counted};
 
-/// Bytes a warehouse takes in a store, about, with what a run adds.
+/// The approximate size of a warehouse in a store, in bytes, including the data that a run adds.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
 
 /// Run TPC-C: five types of transactions over nine tables, without think time
@@ -90,7 +90,7 @@ impl Tpcc {
             warm_up_seconds: self.run.warm.warm_up,
             rate_per_s: self.rate,
             durability: self.durability,
-            // Where it does not fit, memory fills as the run goes.
+            // If the data does not fit, memory fills during the run.
             read_first: u64::from(scale.warehouses) * WAREHOUSE_BYTES <= ran_on.memory_bytes,
             check: self.check,
             seed: self.run.seed,

@@ -51,7 +51,7 @@ impl Check {
             _ => None,
         });
         let newest = maps.max_by_key(|map| map.generation);
-        // A map of one change has never written its other slot.
+        // The first change of a map writes one slot only.
         let is_young = newest.is_some_and(|map| map.generation == 1);
         let mut faults = newest.map_or_else(Vec::new, |map| misplaced(map, device.as_ref()));
         for (number, slot) in slots.iter().enumerate() {

@@ -97,7 +97,7 @@ fn open_image(path: &Path) -> Result<(File, u64)> {
     Ok((file, bytes))
 }
 
-/// Copies an image to the beginning of a slice. False: interrupted.
+/// Copies an image to the beginning of a slice. Returns false if interrupted.
 fn copy(file: &mut File, path: &Path, slice: &SliceDevice, interrupt: &Interrupt) -> Result<bool> {
     let mut channel = SerialChannel::open(slice)?;
     let block = slice.info().logical_block_bytes as usize;

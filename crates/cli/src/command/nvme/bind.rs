@@ -40,7 +40,7 @@ pub(crate) struct Bind {
 impl Bind {
     pub(crate) fn run(self) -> Result<Exit> {
         let root = Root::system();
-        // All are looked at before the first is touched.
+        // Check all devices before changing the first.
         for address in &self.addresses {
             let function = controller_at(&root, *address)?;
             let reasons = reasons(&function);
@@ -118,7 +118,7 @@ fn give(file: &Path, owner: u32) -> Result<()> {
         .map_err(|error| Failure::io(&error, format!("changing the owner of {}", file.display())))
 }
 
-/// A user's number, of that or of a name in /etc/passwd.
+/// Returns a user's number, given as a number or as a name of /etc/passwd.
 fn parse_user(text: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);

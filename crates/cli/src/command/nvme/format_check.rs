@@ -105,7 +105,8 @@ fn in_words(format: LbaFormat) -> String {
     format!("blocks of {} bytes{metadata}", data_bytes(format))
 }
 
-/// Why the driver cannot use a format, by the rules that it has for namespaces.
+/// Returns the reason why the driver cannot use a format, if there is one. The rules are those for
+/// opening namespaces.
 fn why_not(format: LbaFormat, command_bytes_max: u32) -> Option<&'static str> {
     match format.data_shift {
         _ if format.metadata_bytes != 0 => Some("the driver moves no metadata"),
@@ -115,7 +116,7 @@ fn why_not(format: LbaFormat, command_bytes_max: u32) -> Option<&'static str> {
     }
 }
 
-/// The format to take: of blocks as near to 4096 bytes as there are.
+/// Returns the recommended format: the usable one with blocks nearest to 4096 bytes.
 fn best(controller: &Controller, namespace: &NamespaceInfo) -> Option<usize> {
     let most = controller.info().command_bytes_max;
     let usable = there(namespace).filter(|(_, format)| why_not(*format, most).is_none());

@@ -131,7 +131,7 @@ impl Identify {
     }
 }
 
-/// Major, minor and, where there is one, tertiary version.
+/// Formats the major and minor version, and the tertiary one if there is one.
 fn version(register: u32) -> String {
     let (major, minor, tertiary) = (register >> 16, register >> 8 & 0xFF, register & 0xFF);
     match tertiary {
@@ -147,7 +147,7 @@ fn write_cache(controller: &Controller) -> &'static str {
     }
 }
 
-/// Optional commands that the driver makes use of (ONCS, Base §5.17.2.1).
+/// Returns the optional commands that the driver uses (ONCS, Base §5.17.2.1).
 fn commands(controller: &Controller) -> Vec<&'static str> {
     let known = controller.info().identify.nvm_commands;
     let names = [(2, "deallocate"), (3, "write zeroes")];

@@ -1,4 +1,4 @@
-//! A controller that is opened to be asked about itself.
+//! Opens a controller to query it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Sets the controller up as for I/O, and asks it. Its data is not touched.
+    /// Initializes the controller as for I/O, and queries it. Its data is not touched.
     pub(super) fn open(&self) -> Result<Arc<Controller>> {
         let text = &*self.controller;
         if text.starts_with("/dev/") {
@@ -31,8 +31,7 @@ impl Opened {
         Ok(crate::interrupt::drivers().controller_named(driver, name)?)
     }
 
-    /// The name of one of its namespaces as a device; `None` where each opening makes another
-    /// drive.
+    /// Returns the device name of a namespace. Returns `None` if each opening makes another drive.
     pub(super) fn device(&self, nsid: u32) -> Option<String> {
         let text = self.controller.strip_prefix("nvme:").unwrap_or(&self.controller);
         if text.starts_with("softnvme:") {

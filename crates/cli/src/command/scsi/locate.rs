@@ -36,7 +36,7 @@ impl Locate {
         disk.host().locate(target, true)?;
         let start = Instant::now();
         let told = say(format!("the lamp of {} shines for {} s", disk.facts().name, self.seconds));
-        // The light goes off even if no one reads the output.
+        // The lamp is switched off even if no one reads the output.
         while told.is_ok()
             && start.elapsed().as_secs_f64() < self.seconds
             && !interrupt.is_requested()

@@ -35,7 +35,7 @@ impl Reset {
             disk.reset()?;
             format!("scsi:{}", self.which.name())
         };
-        // A disk that does not come back says so now.
+        // A disk that does not come back after the reset is reported here.
         let again = self.which.open()?;
         say(format!("{what} was reset; {} answers", again.facts().name))?;
         Ok(Exit::Done)

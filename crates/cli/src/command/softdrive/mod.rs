@@ -24,7 +24,7 @@ use model::Model;
 use report::Reporter;
 use sockets::Sockets;
 
-/// How often drivers that came and went are looked for, and Ctrl-C.
+/// The interval at which clients and interrupts are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const NVME_DRIVES_MAX: u16 = 64;
@@ -210,7 +210,7 @@ impl SoftDrive {
             reporter.look(&mut host, Instant::now())?;
         }
         reporter.end(&mut host)?;
-        // A request to end is how this command ends.
+        // An interrupt is the normal end of this command.
         Ok(Exit::Done)
     }
 
@@ -235,7 +235,7 @@ impl SoftDrive {
             let mut disk = DiskOptions::default();
             if let Some(path) = self.file.get(number) {
                 disk.medium = MediumOptions::File(path.clone());
-                // The file's own.
+                // Zero stands for the size of the file.
                 disk.size_bytes = 0;
             }
             if let Some(bytes) = of(&self.size, number) {

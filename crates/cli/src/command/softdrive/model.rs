@@ -6,18 +6,18 @@ use qpair_pci::PciDevice;
 use qpair_softdev::hba::Violations;
 use qpair_softdev::{SoftHba, SoftNvme};
 
-/// A device that the command serves, as far as it speaks of it.
+/// The properties of a served device that this command needs.
 pub(super) trait Model: PciDevice {
     const PARTS: &'static str;
 
     fn serial(&self) -> &str;
 
-    /// Bytes of each of its parts, and of their blocks.
+    /// Returns the size in bytes of each part, and of its blocks.
     fn parts(&self) -> Vec<(u64, u32)>;
 
     fn power_cut(&self, seed: u64);
 
-    /// The last of its disks is pulled, or plugged in again. `None`: it has none that can be.
+    /// Pulls the last disk, or plugs it in again. Returns `None` if no disk can be pulled.
     fn pull_or_plug(&self) -> Option<&'static str>;
 
     /// Returns the number of violations by drivers, with a description of the first, if they are
@@ -26,7 +26,8 @@ pub(super) trait Model: PciDevice {
         Violations::default()
     }
 
-    /// How programs use it at a socket, a line each; those for QEMU are the same for all.
+    /// Returns lines that show how programs use the device at a socket. The lines for QEMU are the
+    /// same for all devices.
     fn uses(socket: &Path) -> Vec<String>;
 }
 

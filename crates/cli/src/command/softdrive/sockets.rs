@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 
-/// Paths of sockets, and folders that were made for them: gone with this.
+/// The paths of sockets, and the folders made for them. The folders are removed on drop.
 pub(super) struct Sockets {
     paths: Vec<PathBuf>,
     made: Vec<PathBuf>,
@@ -43,7 +43,7 @@ impl Sockets {
 impl Drop for Sockets {
     fn drop(&mut self) {
         for folder in &self.made {
-            // Not if somebody has put something there.
+            // This fails if the folder contains other files, which must stay.
             let _ = std::fs::remove_dir(folder);
         }
     }

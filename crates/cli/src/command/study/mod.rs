@@ -150,7 +150,7 @@ impl Study {
         Ok(Exit::Done)
     }
 
-    /// No minutes of measuring are lost, and no device to a report.
+    /// Checks the output paths before the measurement. No report may overwrite a measured device.
     fn check_out(&self, json_path: &Path) -> Result<()> {
         if self.out.extension().is_some_and(|ending| ending == "json") {
             return Err(Failure::usage("--out names the HTML report; the JSON goes beside it")

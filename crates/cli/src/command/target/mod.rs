@@ -30,11 +30,11 @@ use config::{Config, Settings};
 use report::Reporter;
 use systemd::Systemd;
 
-/// How often memory that was cut short is looked for, disks that have grown, and Ctrl-C.
+/// The interval of checks for truncated memory, for disks that have grown, and for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// As what this command logs.
+/// The target of this command's log messages.
 const LOG: &str = "qpair_serve";
-/// How long to wait for another process that has the device and is about to end.
+/// The time to wait for another process that has the device open and is about to end.
 const PREDECESSOR: Duration = Duration::from_secs(3);
 
 /// Serve block devices to virtual machines, with no kernel in the data path
@@ -216,7 +216,7 @@ impl TargetCommand {
         drop(rpc);
         drop(manager);
         drop(target);
-        // A request to end is how this command ends.
+        // An interrupt is the normal end of this command.
         Ok(Exit::Done)
     }
 

@@ -9,7 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub(super) struct Systemd {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// How often a sign of life is wanted, at twice the rate at which it is missed; the last one.
+    /// The interval at which systemd is notified, half of its time limit; and the time of the last
+    /// notification.
     watchdog: Option<(Duration, Instant)>,
 }
 
@@ -31,7 +32,7 @@ impl Systemd {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// A configuration is read again; [`Systemd::ready`] ends that.
+    /// Reports that the configuration is being read again, until [`Systemd::ready`] is called.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;

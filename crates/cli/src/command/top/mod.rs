@@ -81,7 +81,7 @@ impl Top {
         self.watch(|| {
             let line = match (ask(&socket), &before) {
                 (Ok(line), _) if !line.is_empty() => line,
-                // It was there a moment ago: the store was closed.
+                // The socket existed a moment ago, so the store was closed.
                 (_, Some(_)) => return Ok(None),
                 (Err(error), None) => return Err(self.unreachable(&socket, &error)),
                 (Ok(_), None) => {
@@ -92,7 +92,7 @@ impl Top {
                 return Ok(Some(prometheus::text(&parse(&line, &socket)?)));
             }
             if self.json {
-                // What follows is not the first look any more.
+                // From here on, this is not the first look.
                 before.get_or_insert_with(View::default);
                 return Ok(Some(line));
             }
@@ -103,7 +103,7 @@ impl Top {
         })
     }
 
-    /// Shows what each look tells, until one has nothing to tell.
+    /// Shows the text of each look, until a look returns none.
     fn watch(&self, mut look: impl FnMut() -> Result<Option<String>>) -> Result<Exit> {
         let interrupt = Interrupt::install()?;
         let is_once = self.once || self.prometheus;
@@ -111,7 +111,8 @@ impl Top {
         while let Some(text) = look()? {
             let mut out = Output::new();
             if Output::is_terminal() && !self.json && !is_once {
-                // To the upper left corner, and clear what is below, or at first all.
+                // Move the cursor to the upper left corner. Clear the whole screen at first, and
+                // later only the rest below.
                 let clear: &[u8] = if is_first { b"\x1b[2J\x1b[H" } else { b"\x1b[H\x1b[J" };
                 out.write(clear)?;
             }

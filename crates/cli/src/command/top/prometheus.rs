@@ -1,12 +1,12 @@
-//! One look at a store, in the format that Prometheus reads.
+//! One look at a store, in Prometheus's format.
 
 use std::collections::BTreeMap;
 
 use qpair::metrics::{Histogram, Metrics, Sample, SampleValue, to_prometheus};
 use serde_json::Value;
 
-/// The text that the store's own process has of `Metrics::to_prometheus`. Metrics that only one of
-/// the two versions knows are left out.
+/// Returns the text that `Metrics::to_prometheus` would return in the store's own process. Metrics
+/// that only one of the two versions knows are left out.
 pub(super) fn text(told: &Value) -> String {
     let (known, told) = (Metrics::default(), &told["metrics"]);
     let histograms: BTreeMap<&str, Histogram> = known

@@ -1,4 +1,4 @@
-//! One look at a target, by its metrics.
+//! One look at a target, through its metrics.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ pub(super) struct Look {
     values: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// Asks; the text as it came, and what it tells.
+/// Queries the target. Returns the text as received, and the values in it.
 pub(super) fn ask(address: &MetricsAddress) -> Result<(String, Look)> {
     let answer = fetch(address).map_err(|error| {
         Failure::io(&error, address)

@@ -1,4 +1,4 @@
-//! One look at a store, and what happened since the look before.
+//! One look at a store, and the changes since the previous look.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::show::text::{count, counted, escape, size};
 
-/// Open for so long, a transaction may have been forgotten, seconds.
+/// The age in seconds from which on a transaction may have been forgotten.
 const FORGOTTEN_S: f64 = 10.0;
 const LISTED: usize = 20;
 
@@ -16,9 +16,9 @@ pub(super) struct View {
     pid: u64,
     uptime_s: f64,
     numbers: BTreeMap<String, f64>,
-    /// Processor time of its process, seconds; none where it cannot be seen.
+    /// The processor time of the store's process in seconds; `None` if it cannot be read.
     cpu_s: Option<f64>,
-    /// Counts by the bucket of their length, by name.
+    /// The counts of each histogram's buckets, by name.
     histograms: BTreeMap<String, Vec<u64>>,
     transactions: Vec<Transaction>,
 }
@@ -36,7 +36,7 @@ struct Transaction {
 }
 
 impl View {
-    /// Whatever is missing is zero: another version may tell more, or less.
+    /// Parses a report. Missing values are zero, because another version may report more or fewer.
     pub(super) fn read(told: &Value) -> Self {
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let metrics = || told["metrics"].as_object().into_iter().flatten();
@@ -71,14 +71,15 @@ impl View {
         self.number(name) as u64
     }
 
-    /// Per second, since the look before, or since the store was opened.
+    /// Returns the increase of a counter per second since the previous look, or since the store was
+    /// opened.
     fn rate(&self, before: Option<&Self>, name: &str) -> f64 {
         let (then, since) = before.map_or((0.0, 0.0), |b| (b.number(name), b.uptime_s));
         (self.number(name) - then).max(0.0) / (self.uptime_s - since).max(1e-3)
     }
 
-    /// A bound that this share of what a histogram has counted since the look before was below,
-    /// microseconds.
+    /// Returns a bound in microseconds below which this share of a histogram's counts since the
+    /// previous look lies.
     fn below_us(&self, before: Option<&Self>, name: &str, share: f64) -> u64 {
         let now = self.histograms.get(name).map_or(&[][..], Vec::as_slice);
         let earlier = before.and_then(|before| before.histograms.get(name));
@@ -227,12 +228,12 @@ impl View {
 
 fn cpu_s(pid: u64) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may have spaces: the state, and from the twelfth on user and system
-    // time in ticks.
+    // After the name, which may contain spaces, comes the state. Fields 12 and 13 after it are user
+    // and system time in ticks.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: Vec<u64> =
         rest.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();
-    // What the kernel shows is in hundredths on all machines that this runs on.
+    // On all supported machines, the kernel reports hundredths of a second.
     (ticks.len() == 2).then(|| (ticks[0] + ticks[1]) as f64 / 100.0)
 }
 
@@ -261,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts by powers of two: so many below each of these bounds.
+    /// Returns a histogram with these counts below these powers of two.
     fn histogram(counts: &[(u32, u64)]) -> Value {
         let mut buckets = vec![0; 20];
         counts.iter().for_each(|(below, count)| buckets[*below as usize] = *count);
@@ -317,7 +318,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
-        // Without a look before it is of all the time, and the processor's is not known.
+        // Without a previous look, rates cover the whole time, and the processor's rate is unknown.
         let first = now.text(None);
         assert!(first.contains("operations  250/s by the workers, 208 gets/s"), "{first}");
         assert!(!first.contains("processor"), "{first}");

@@ -12,7 +12,7 @@ use qpair_format::{Error, ErrorKind, Result};
 use super::tally::Tally;
 use qpair_members::{open_channel, transfer_arena, wait};
 
-/// The number of damaged pages that are reported, at most.
+/// The maximum number of damaged pages that are reported.
 const SUSPECTS_MAX: usize = 16;
 
 /// Copies the pages of an image to the same places on the target. `roots` are the roots of the

@@ -10,7 +10,7 @@ use qpair_format::large::{Descriptor, decode_list};
 use qpair_format::page::{HEADER_BYTES, Node, PAGE_SIZE_MIN, PageKind, VALUE_LEN_MAX, field};
 use qpair_format::place::page_of;
 
-/// Pages that a value has at most.
+/// The maximum number of pages of a value.
 const PAGES_MAX: usize = VALUE_LEN_MAX / (PAGE_SIZE_MIN - HEADER_BYTES) + 1;
 
 /// The sum over the pages so far, less the sum over the references so far.

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(chain.after(second), None);
         chain.link(1 << 20, 5 << 16);
         assert_eq!(chain.after(second), Some(extent(5 << 16, 40 << 10)));
-        // Nothing is known about a place outside of the segments.
+        // Nothing is known about places outside of the segments.
         assert_eq!(chain.after(extent(0, 512)), None);
         assert_eq!(chain.after(extent(7 << 16, 512)), None);
     }

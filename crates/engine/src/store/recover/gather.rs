@@ -59,7 +59,7 @@ impl Redo {
     fn order_of_keys(&self, other: &Self, bytes: &[u8]) -> Ordering {
         let order = (self.tree, self.head).cmp(&(other.tree, other.head));
         order.then_with(|| match self.key_len.max(other.key_len) {
-            // The head has all bytes of the key, up to zeroes at its end.
+            // The head has all bytes of the key, followed by zeroes.
             0..=8 => self.key_len.cmp(&other.key_len),
             _ => self.key(bytes).cmp(other.key(bytes)),
         })

@@ -247,7 +247,7 @@ impl StoreInner {
                 }
                 self.put_name(&old, None, timestamp).await
             }
-            // The table has this name already, or was dropped and has no name.
+            // The table already has this name, or was dropped and has no name.
             _ => Ok(()),
         }
     }

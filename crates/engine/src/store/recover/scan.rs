@@ -22,7 +22,7 @@ use qpair_members::is_on_log_device;
 
 /// The size of one read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// The number of reads of one log that are under way, at most.
+/// The maximum number of reads of one log that are in flight.
 const READS_AHEAD: u32 = 8;
 /// The number of incarnations whose logs a checkpoint record names at most, including the new one.
 const INCARNATIONS_MAX: usize = 4;
@@ -221,7 +221,7 @@ impl Logs {
                         Some((extent, Completion { buffer: Some(buffer), .. })) => {
                             merge.give(log, &buffer.as_slice()[..extent.len_bytes as usize]);
                         }
-                        // There is no log past the device's end.
+                        // There is no log beyond the device's end.
                         _ => merge.give(log, &[]),
                     }
                 }
@@ -269,8 +269,8 @@ impl Logs {
                 Ok(if kept.take(record) { Wish::Remember } else { Wish::GoOn })
             })
             .await?;
-        // No value has pages where a log segment is now: its pages were freed before the log took
-        // them.
+        // No value has pages where a log segment is now: its pages were freed before the log
+        // allocated them.
         let page_size = shared.page_size as u64;
         for segment in &scanned.segments {
             let pages = u64::from(segment.len_bytes) / page_size;

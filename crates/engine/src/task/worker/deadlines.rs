@@ -49,7 +49,7 @@ impl Deadlines {
                 return;
             };
             let waker = first.remove();
-            // What it wakes may have deadlines of its own.
+            // The woken tasks may set deadlines of their own.
             drop(wakers);
             waker.wake();
         }
@@ -87,7 +87,7 @@ impl Deadline {
 impl Drop for Deadline {
     fn drop(&mut self) {
         let waker = self.worker.deadlines.wakers.borrow_mut().remove(&self.at);
-        // After the borrow: it may be the last of its task.
+        // Dropped after the borrow: this may drop the last reference to its task.
         drop(waker);
     }
 }

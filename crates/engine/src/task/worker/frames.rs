@@ -50,15 +50,15 @@ impl Worker {
                 // No page will be written any more, so every waiting task gets the error at once.
                 Some(_) => self.shared.lifecycle.check_writable().err().unwrap_or_else(no_memory),
                 None => {
-                    // What this one gives back may do for the others.
+                    // The frame that this task gives back may be enough for the others.
                     self.starved.set(0);
                     no_memory()
                 }
             });
         }
         let task = self.running.get();
-        // A task may have several operations that wait. Each entry that belongs to no operation any
-        // more has a page evicted.
+        // A task may have several operations that wait. An entry whose operation is gone would
+        // cause a needless eviction.
         if !self.tasks.borrow_mut().set_wants_frame(task, true) {
             self.frame_waiters.borrow_mut().push_back(task);
         }
@@ -85,16 +85,16 @@ impl Worker {
         }
         let pending = self.write_backs.get() as usize;
         let wanted = (pool.local_max() / 2).max(1);
-        // What is passed by the front hand now is taken in a later turn at the earliest: of a small
-        // pool a call would take pages that were just read, before the tasks that wait for them
-        // have run.
+        // A page that the front hand passes now is taken in a later turn at the earliest.
+        // Otherwise, in a small pool, one call would take pages that were just read, before the
+        // waiting tasks have run.
         let budget = (wanted * 16).max(512).min(pool.frames.len() as usize / 2);
         let mut writes = Vec::new();
         let mut freed = std::mem::take(&mut *self.free.borrow_mut());
         let before = freed.len();
         // As many writes in flight as the pool can spare; reads must find room on the device too.
         let may_write = self.shared.lifecycle.failure().is_none() && pending < pool.local_max();
-        // Read once: a write is counted in the phase that its tag names.
+        // Read the phase once: a write is counted in the phase that its tag names.
         let phase = self.shared.checkpointing.epochs.phase();
         let write_tag = tag(Tag::WriteBack, phase);
         pool.sweep(
@@ -106,15 +106,15 @@ impl Worker {
             &mut writes,
         );
         if self.shared.space.is_squeezed() && self.shared.lifecycle.failure().is_none() {
-            // Pages that were written for an image can leave without taking space, and what only
-            // the last one needs is free.
+            // After a checkpoint, pages that were written for its image can leave without new
+            // space, and the pages that only the previous checkpoint needs are free.
             self.begin_checkpoint();
         }
         let made = freed.len() - before;
         *self.free.borrow_mut() = freed;
         self.write_backs.set(self.write_backs.get() + writes.len() as u32);
-        // A checkpoint past its instant comes to its end without a frame, whichever worker is at
-        // it, and then pages may leave.
+        // A checkpoint past its instant completes without a frame, whichever worker runs it, and
+        // then pages may leave.
         let progress = made > 0
             || !writes.is_empty()
             || self.channel.borrow().in_flight() > 0
@@ -133,7 +133,8 @@ impl Worker {
         }
         self.starved.set(match waiting {
             _ if progress => 0,
-            // A task that was told, and let others run before it asks again, is to find it so.
+            // A task that got the error, and lets others run before it asks again, must get the
+            // error again.
             0 if self.has_ready() => self.starved.get(),
             0 => 0,
             _ => self.starved.get() + 1,

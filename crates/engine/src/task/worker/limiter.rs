@@ -36,7 +36,7 @@ pub(super) struct Limiter {
     /// The limit that is compared with others; `most` means no limit.
     settled: u32,
     trial: Option<Trial>,
-    /// Whether the next trial is of a lower limit. That is so while a limit holds; else the next
+    /// Whether the next trial is of a lower limit. While a limit applies it is; otherwise the next
     /// trial is of a higher limit.
     next_is_lower: bool,
     rest: Duration,
@@ -89,7 +89,7 @@ impl Limiter {
 
     pub(super) fn ended(&mut self, reads: u32, in_flight: u32, now: Instant) {
         if now.saturating_duration_since(self.last) > PAUSE {
-            // There was nothing to read, so the windows before say nothing.
+            // There was nothing to read, so the earlier windows say nothing.
             self.trial = None;
         }
         self.last = now;
@@ -108,7 +108,7 @@ impl Limiter {
             true => REST_MIN,
             false => (self.rest * 2).min(REST_MAX),
         };
-        // The next trial goes on in the direction that was good, at once.
+        // After a success, the next trial goes in the same direction, at once.
         self.rests_until = if is_better { now } else { now + self.rest };
         self.next_is_lower = (trial.limit < self.settled) == is_better;
         if is_better {
@@ -176,7 +176,7 @@ impl Trial {
             return median >= HIGHER_KEEPS;
         }
         let spoke = ratios.iter().filter(|ratio| **ratio > 1.0).count();
-        // Otherwise it was no limit in these windows.
+        // Otherwise the limit was not reached in these windows.
         self.in_flight_max > self.limit && spoke >= PAIRS_FOR_LOWER && median >= LOWER_GAINS
     }
 }
@@ -185,8 +185,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// Runs a limiter for so many seconds beside `tasks` that always want a read, on a device that
-    /// completes `rate(in flight, second)` reads a second; the limits that were settled, every
+    /// Runs a limiter for this many seconds beside `tasks` that always want a read, on a device
+    /// that completes `rate(in flight, second)` reads a second. Returns the settled limit at every
     /// tenth of a second.
     fn run(tasks: u32, seconds: f64, mut rate: impl FnMut(u32, f64) -> f64) -> Vec<u32> {
         let start = Instant::now();
@@ -204,7 +204,7 @@ mod tests {
         settled
     }
 
-    /// Most with 64 in flight, a third less with 256.
+    /// A device that is fastest with 64 reads in flight, and a third slower with 256.
     fn peaked(in_flight: u32) -> f64 {
         let in_flight = f64::from(in_flight);
         150_000.0 * (in_flight / 48.0).min(1.0) / (1.0 + (in_flight - 64.0).max(0.0) / 400.0)

@@ -81,8 +81,8 @@ impl Worker {
         encode: impl FnOnce(&mut RecordBuilder<'_>),
     ) -> Result<u64> {
         match self.expect_commit(bytes_max) {
-            // Room was made before the timestamp was taken, and is still there: it is only less
-            // than one would like.
+            // Room was made before the timestamp was taken, and is still there. There is only less
+            // of it than desired.
             Err(error)
                 if error.kind() == ErrorKind::NoSpace
                     && self.log.expected_bytes.get() >= bytes_max => {}
@@ -126,8 +126,8 @@ impl Worker {
         let refused = shared.checkpointing.epochs.refused.load(Ordering::Relaxed);
         let is_blocked = || {
             shared.wal.are_logs_long()
-                // A checkpoint that found no space makes no room: the commit is told so itself, if
-                // it needs some.
+                // A checkpoint that found no space makes no room. The commit then gets the error
+                // itself, if it needs room.
                 && shared.checkpointing.epochs.refused.load(Ordering::Relaxed) == refused
                 && shared.lifecycle.failure().is_none()
                 && !shared.oracle.is_closed()
@@ -139,7 +139,7 @@ impl Worker {
                 return Poll::Ready(());
             }
             shared.wal.room.wait(&mut ticket, 0, context.waker());
-            // If one is under way, its end wakes this one, which begins the next.
+            // If a checkpoint is under way, its end wakes this task, which begins the next one.
             super::current(|worker| worker.begin_checkpoint());
             if is_blocked() { Poll::Pending } else { Poll::Ready(()) }
         })
@@ -211,7 +211,7 @@ impl Worker {
                 match self.shared.new_segment() {
                     Ok(segment) => writer.give_segment(segment),
                     Err(error) => {
-                        // Others may need what is too little for this one.
+                        // Other workers may need the segments that are too few for this commit.
                         let surplus = writer.take_surplus(self.log.expected_bytes.get());
                         self.shared.recycle_segments(surplus);
                         return Err(error);
@@ -221,7 +221,7 @@ impl Worker {
             return Ok(());
         };
         log_device.check_record(bytes_max as u64, false)?;
-        // Two that both have half of what they need would wait for each other.
+        // Two commits that each hold half of the segments they need would wait for each other.
         let _taking = log_device.begin_taking();
         while writer.needs_segment() || writer.room_bytes() < bytes_max {
             match log_device.allocate() {
@@ -244,8 +244,7 @@ impl Worker {
 
     /// Starts a checkpoint as a task of this worker, unless one is under way.
     pub(crate) fn begin_checkpoint(&self) {
-        // While the store recovers, its trees are between two commits, and the log is what tells
-        // the rest.
+        // During recovery, the trees are between two commits, and only the log has the rest.
         if self.shared.space.is_urgent() {
             return;
         }
@@ -272,8 +271,8 @@ impl Worker {
             return;
         }
         let Some(mut buffer) = self.log_arena.lease() else { return };
-        // In this order: a commit that begins and ends between the two is not durable, and must not
-        // be among those said to be.
+        // The order matters: a commit that begins and ends between the two reads is not durable,
+        // and must not be reported as durable.
         let last = self.shared.last_timestamp();
         writer.note_all_durable(last.min(self.shared.wal.durable.horizon()));
         let pending_bytes = writer.pending_bytes();
@@ -288,8 +287,8 @@ impl Worker {
             }
         }
         let Some(planned) = planned else { return };
-        // What the log has beside records, which count already: headers, and the rest of the last
-        // block.
+        // Bytes of the log beside the records, which are counted already: headers, and the rest of
+        // the last block.
         let record_bytes = pending_bytes - writer.pending_bytes();
         self.count_log(u64::from(planned.len_bytes) - record_bytes as u64);
         let mut request =
@@ -307,7 +306,8 @@ impl Worker {
         let Some((planned, since)) = self.log.under_way.take() else { return };
         self.shared.counters.of(self.number).count_log_write(since.elapsed());
         if let Err(error) = completion.result {
-            // Final: the content of the device is unknown now, and a second try would not tell.
+            // The error is final: the content of the device is unknown now, and a retry would not
+            // reveal it.
             let name = &self.shared.log_info().name;
             self.shared.fail(Error::io(error, format!("writing the log to {name}")));
             return;
@@ -363,7 +363,8 @@ impl Worker {
         }
         self.log.waiters.wait(ticket, timestamp, waker);
         self.publish_awaited();
-        // It may have become durable on another worker before that was published.
+        // The commit may have become durable on another worker before this log's entry was
+        // published.
         if shared.wal.durable.horizon() >= timestamp {
             return Poll::Ready(Ok(()));
         }
@@ -392,8 +393,8 @@ impl Worker {
     pub(crate) fn mark_log(&self) -> Option<Vec<u8>> {
         let writer = self.log.writer.borrow();
         let writer = writer.as_ref()?;
-        // What is in no chunk yet comes behind the mark: only the next checkpoint makes room of
-        // that.
+        // Records that are in no chunk yet come after the mark, so only the next checkpoint frees
+        // their space.
         self.shared.wal.bytes.fetch_add(writer.pending_bytes() as u64, Ordering::Relaxed);
         let position = writer.position();
         self.log.begin.set(Some(position));
@@ -418,7 +419,7 @@ impl Worker {
         let Some(position) = self.log.begin.take() else { return };
         if let Some(writer) = self.log.writer.borrow_mut().as_mut() {
             let mut obsolete = writer.discard_before(&position);
-            // What a large commit took to go on in, and did not use, others may need.
+            // Other workers may need the segments that a large commit took and did not use.
             obsolete.extend(writer.take_surplus(self.log.expected_bytes.get()));
             self.shared.recycle_segments(obsolete);
         }

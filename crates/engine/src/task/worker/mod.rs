@@ -90,7 +90,7 @@ pub(crate) struct Worker {
     log_arena: Arc<Arena>,
     tasks: RefCell<Tasks>,
     running: Cell<TaskRef>,
-    /// Requests the channel had no room for.
+    /// Requests that the channel had no room for.
     backlog: RefCell<VecDeque<Request>>,
     reads: Reads,
     /// Requests submitted since the doorbell rang.
@@ -102,7 +102,7 @@ pub(crate) struct Worker {
     fence: Cell<Vec<u8>>,
     broken: RefCell<Vec<FrameIndex>>,
     task_io: RefCell<TaskIo>,
-    /// The number of turns in a row in which tasks waited for frames and none became free.
+    /// The number of consecutive turns in which tasks waited for frames and no frame became free.
     starved: Cell<u32>,
     write_backs: Cell<u32>,
     /// The number of page transfers in flight, by the phase in which they began.

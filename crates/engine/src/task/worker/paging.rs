@@ -69,7 +69,7 @@ impl Worker {
                 };
             }
         };
-        // Between the version and the latch nothing changed, so the reference is still cold.
+        // Nothing changed between the version and the latch, so the reference is still cold.
         NodeMut::new(parent.bytes_mut()).set_child(plan.position, Swip::Hot(frame).encode());
         let child = latch_free(&self.shared, frame);
         frames.set_page_id(frame, plan.place);
@@ -116,7 +116,8 @@ impl Worker {
                 .or_else(|| self.misplaced(Node::new(page.bytes()), frame, page_of(place))),
             Err(error) => Some(Error::io(error, format!("reading page {}", page_of(place)))),
         };
-        // No task has seen the page yet: whatever image is under way has it where it was read from.
+        // No task has seen the page yet, so any image under way has it at the place it was read
+        // from.
         pool.frames.set_epoch(frame, self.shared.checkpointing.epochs.epoch().number);
         if let Some(error) = fault {
             pool.frames.set_state(frame, state::BROKEN);
@@ -190,7 +191,8 @@ impl Worker {
         let frame = FrameIndex(buffer.block().0);
         if let Err(error) = result {
             let page_id = page_of(pool.frames.page_id(frame));
-            // No other task can change the page yet: it stays in memory, where its content is.
+            // No other task can change the page yet. It must stay in memory, the only place that
+            // has its content.
             pool.frames.set_dirty(frame, true);
             self.shared.fail(Error::io(error, format!("writing page {page_id}")));
         }

@@ -40,8 +40,8 @@ impl Worker {
     pub(super) fn prefetch(&self, completions: &[Completion]) {
         let frames = &self.shared.pool.frames;
         for buffer in completions.iter().filter_map(|completion| completion.buffer.as_ref()) {
-            // Memory of another arena has other numbers; then this fetches something of no use, and
-            // no more.
+            // The memory of another arena has other block numbers. The prefetch is then useless,
+            // but harmless.
             let frame = FrameIndex(buffer.block().0);
             if frames.contains(frame) {
                 frames.prefetch(frame, 2);

@@ -65,7 +65,7 @@ impl Worker {
         ticket
     }
 
-    /// Returns the completion of such a request, once it is there.
+    /// Returns the completion of a request of [`Worker::submit_own`], once it has arrived.
     pub(crate) fn poll_own(&self, ticket: usize) -> Poll<Completion> {
         let mut own = self.task_io.borrow_mut();
         match own.take(ticket) {
@@ -96,7 +96,7 @@ impl Worker {
         if completion.op == Op::Flush
             && let Err(error) = completion.result
         {
-            // Whether a task waits for it or not: the device tells of what it lost only once.
+            // Fail whether a task waits or not: the device reports lost writes only once.
             self.shared.fail(Error::io(error, "flushing the store"));
         }
         let mut own = self.task_io.borrow_mut();

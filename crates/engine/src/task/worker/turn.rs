@@ -109,11 +109,11 @@ impl Worker {
     /// Runs one turn, up to the polling for completions.
     #[inline(always)]
     fn turn(&self, pace: &mut Pace) -> Turn {
-        // The woken tasks look for the failure, which is set a moment later.
+        // The woken tasks check for the failure, which is set a moment later.
         let panicked =
             self.shared.lifecycle.panicked().is_some() && self.shared.lifecycle.failure().is_some();
         if panicked && !self.told_of_panic.replace(true) {
-            // What some wait for never comes.
+            // Some tasks wait for events that will never come.
             self.tasks.borrow_mut().make_all_ready();
         }
         self.deadlines.wake();
@@ -131,8 +131,8 @@ impl Worker {
         self.make_frames_free();
         self.drop_broken();
         self.enter(Part::Rest);
-        // It looks at what all workers have: not each of them in each turn, unless there is nothing
-        // else to do.
+        // This inspects the state of all workers, so each worker does it only in some turns, unless
+        // it has nothing else to do.
         pace.turns = pace.turns.wrapping_add(1);
         let looks =
             pace.turns.is_multiple_of(self.shared.worker_handles.len() as u32) || !self.has_ready();
@@ -181,7 +181,8 @@ impl Worker {
         let mut channel = self.channel.borrow_mut();
         if channel.in_flight() > 0 {
             let outer = self.enter(Part::Poll);
-            // The worker sleeps in the channel's own wait, so no descriptor has to come to rest.
+            // The worker sleeps in the channel's own wait, so no wake-up through a descriptor is
+            // needed.
             channel.look(&mut pace.completions);
             self.enter(outer);
         }
@@ -212,7 +213,7 @@ impl Worker {
     fn take_completions(&self, completions: &mut Vec<Completion>) {
         let outer = self.enter(Part::Complete);
         self.prefetch(completions);
-        // If one panics, the others are still there.
+        // If handling one completion panics, the others are still in the list.
         completions.reverse();
         while let Some(completion) = completions.pop() {
             self.complete(completion);
@@ -305,7 +306,7 @@ impl Worker {
     #[cold]
     fn wake_within(&self, task: TaskRef, within: &mut Vec<Waker>) {
         self.tasks.borrow_mut().set_wakeable(task, false);
-        // They are others' code, as the futures are.
+        // The wakers belong to other code, as the futures do, so they may panic.
         let _ = catch_unwind(AssertUnwindSafe(|| within.drain(..).for_each(Waker::wake)));
         self.tasks.borrow_mut().set_wakeable(task, true);
     }
@@ -325,7 +326,7 @@ impl Worker {
             false => (in_flight / 4).clamp(1, self.options.batch),
         };
         let linger = if want > 1 { self.options.linger } else { Duration::ZERO };
-        // Frames may come free on other workers, without a message: look again soon.
+        // Other workers may free frames without a message, so look again soon.
         let soon = (starving || (stop && in_flight == 0)).then_some(Duration::from_millis(1));
         let timeout = soon.into_iter().chain(self.deadlines.remaining()).min();
         let outer = self.enter(Part::Wait);

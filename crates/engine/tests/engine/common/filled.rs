@@ -11,7 +11,7 @@ pub(crate) fn value(i: u32) -> Vec<u8> {
     vec![i as u8; 24]
 }
 
-/// Fills a table, closes the store, and opens it again: nothing but roots is in memory.
+/// Fills a table, closes the store, and reopens it, so that only roots are in memory.
 pub(crate) fn filled(device: &Device, records: u32) -> Store {
     let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
     let table = store.table("t").unwrap();

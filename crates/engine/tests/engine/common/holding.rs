@@ -1,4 +1,4 @@
-//! A device that keeps a write back until it is let go.
+//! A device that holds a write back until a test releases it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Hold {
     }
 }
 
-/// A device before another one, and what says which of its writes are kept back.
+/// Wraps a device. Returns the wrapper, and the handle that selects the writes to hold back.
 pub(crate) fn holding(below: Device) -> (Device, Arc<Hold>) {
     let hold = Arc::new(Hold::default());
     let its = hold.clone();
@@ -89,7 +89,7 @@ impl IoChannel for HoldingChannel {
         if self.held.is_none() {
             return self.below.wait(completions, options);
         }
-        // The thread that lets go of the write does not wake this one.
+        // The thread that releases the write does not wake this one.
         let end = options.timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let got = self.poll(completions);

@@ -29,7 +29,7 @@ pub(crate) fn key(i: u32) -> Vec<u8> {
     format!("key {i:06}").into_bytes()
 }
 
-/// The options, with the log on a device of its own.
+/// Returns the options with the log on a device of its own.
 pub(crate) fn with_log(options: StoreOptions, log: &Device) -> StoreOptions {
     StoreOptions { log_place: LogPlace::Device(log.clone()), ..options }
 }
@@ -100,17 +100,17 @@ fn transfer(
     completion.buffer.unwrap().as_slice()[..len].to_vec()
 }
 
-/// Bytes of a device, past any store on it.
+/// Reads bytes of a device directly, without a store.
 pub(crate) fn read_bytes(device: &dyn BlockDevice, offset_bytes: u64, len: usize) -> Vec<u8> {
     transfer(device, offset_bytes, len, None)
 }
 
-/// Changes bytes of a device, past any store on it.
+/// Changes bytes of a device directly, without a store.
 pub(crate) fn write_bytes(device: &dyn BlockDevice, offset_bytes: u64, bytes: &[u8]) {
     transfer(device, offset_bytes, bytes.len(), Some(bytes));
 }
 
-/// A device with the same bytes, or the first of them.
+/// Returns a device with the same bytes, or the first `size_bytes` of them.
 pub(crate) fn copy_of(device: &dyn BlockDevice, size_bytes: u64) -> Arc<dyn BlockDevice> {
     const STEP: u64 = 64 << 10;
     let copy = ram_of(size_bytes);
@@ -134,10 +134,10 @@ pub(crate) struct Checkpoint {
     pub(crate) closed: bool,
     /// The pages of the image's description.
     pub(crate) description: std::ops::Range<u64>,
-    /// All pages of the checkpoint's own but its records: those, and what is kept for the next
-    /// description.
+    /// All pages of the checkpoint's own except its records: the description, and the pages kept
+    /// for the next one.
     pub(crate) own: Vec<u64>,
-    /// Pages in use, the checkpoint's own included.
+    /// Pages in use, including the checkpoint's own.
     pub(crate) used: Vec<u64>,
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn checkpoint_of(device: &dyn BlockDevice, page_size: usize) -> Check
     }
 }
 
-/// Checks the store on these members, which must be closed and sound, and without lost pages.
+/// Checks the store on these members. It must be closed and sound, without lost pages.
 pub(crate) fn assert_sound(
     members: &[Arc<dyn BlockDevice>],
     page_size: usize,
@@ -189,7 +189,7 @@ pub(crate) fn assert_sound(
     report
 }
 
-/// CRC-32C, bit by bit.
+/// Returns the CRC-32C of bytes, computed bit by bit.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |mut crc, byte| {
         crc ^= u32::from(*byte);

@@ -1,4 +1,4 @@
-//! A device that notes its reads.
+//! A device that records its reads.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ pub(crate) struct NotedRead {
     pub(crate) in_flight: u32,
 }
 
-/// All of them so far.
+/// All reads so far.
 pub(crate) type Reads = Arc<Mutex<Vec<NotedRead>>>;
 
 pub(crate) fn noting(below: Device) -> (Device, Reads) {

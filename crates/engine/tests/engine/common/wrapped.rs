@@ -1,4 +1,4 @@
-//! A device before another one, whose channels are what a test makes of those below.
+//! A wrapper around a device, whose channels a test defines.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
 
 use super::Device;
 
-/// Makes a channel of one of the device below.
+/// Makes a channel from one of the wrapped device.
 type Wrap = Box<dyn Fn(Box<dyn IoChannel>, &ChannelOptions) -> Box<dyn IoChannel> + Send + Sync>;
 
 pub(crate) struct Wrapped {

@@ -18,7 +18,7 @@ pub(crate) enum Op {
     Read(u32, Vec<u64>),
 }
 
-/// A transaction that was committed, or for certain was not.
+/// A transaction that certainly was committed, or certainly was not.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) ops: Vec<Op>,
@@ -27,7 +27,7 @@ pub(crate) struct Done {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Anomaly {
-    /// A committed element is not in its list, or is there twice.
+    /// A committed element is missing in its list, or is there twice.
     Lost,
     /// Two reads of a list do not agree on its order.
     Order,
@@ -53,7 +53,7 @@ pub(crate) fn anomalies(history: &[Done], last: &BTreeMap<u32, Vec<u64>>) -> BTr
         let mut latest: BTreeMap<u32, u64> = BTreeMap::new();
         for op in &done.ops {
             if let Op::Append(list, element) = op {
-                // An element is a list's last of its transaction until another follows.
+                // An element is the transaction's last one in the list until another follows.
                 if let Some(before) = latest.insert(*list, *element) {
                     writer.entry(before).and_modify(|(_, last)| *last = false);
                 }
@@ -135,7 +135,7 @@ fn cycles(
     for (index, done) in history.iter().enumerate().filter(|(_, done)| done.committed) {
         for op in &done.ops {
             let Op::Read(list, seen) = op else { continue };
-            // Without its own appends.
+            // The list without the transaction's own appends.
             let seen =
                 seen.iter().rposition(|element| by(element) != Some(index)).map_or(0, |at| at + 1);
             let Some(whole) = last.get(list) else { continue };
@@ -171,7 +171,7 @@ fn cycles(
 }
 
 fn has_cycle(edges: &[BTreeSet<usize>]) -> bool {
-    // What can be taken away because nothing leads to it, again and again; the rest has a cycle.
+    // Repeatedly remove nodes without incoming edges; the rest has a cycle.
     let mut incoming = vec![0; edges.len()];
     edges.iter().flatten().for_each(|to| incoming[*to] += 1);
     let mut free: Vec<_> = (0..edges.len()).filter(|node| incoming[*node] == 0).collect();

@@ -1,20 +1,20 @@
-//! Reads logs as a crash leaves them: the last writes are there in part, over what was there
-//! before.
+//! Reads logs as a crash leaves them: the last writes are there in part, over older content.
 
 use super::*;
 
-/// A log of one life over the remains of another, whose writes may be undone by the sector.
+/// The log of one incarnation, written over an earlier one. Its writes may be undone sector by
+/// sector.
 struct Life {
     disk: Disk,
     writer: LogWriter,
     start: LogPosition,
-    /// Bytes of the device before each write that is not known to be durable.
+    /// The previous content of the device below each write that is not known to be durable.
     under: Vec<(PlannedWrite, Vec<u8>)>,
     commits: Vec<Commit>,
 }
 
 impl Life {
-    /// Every life begins in the same segments.
+    /// Begins an incarnation. All incarnations begin in the same segments.
     fn begin(mut disk: Disk, incarnation: u64) -> Self {
         disk.next_free = 1536;
         let writer = disk.writer(incarnation, 0);
@@ -68,7 +68,7 @@ fn what_was_durable_survives_and_older_lives_stay_dead() {
                 for _ in 0..random.u32(0..4) {
                     life.write();
                 }
-                // Completions come in any order.
+                // Writes complete in any order.
                 while life.under.len() > random.usize(0..4) {
                     let index = random.usize(..life.under.len());
                     let (planned, _) = life.under.swap_remove(index);

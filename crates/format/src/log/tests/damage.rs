@@ -1,5 +1,5 @@
-//! Logs whose bytes were changed or cut off: a prefix is read, and what is missing is noticed if it
-//! can be.
+//! Logs with changed or missing bytes: a prefix is read, and missing records are noticed if
+//! possible.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn every_changed_bit_leaves_a_prefix_and_is_noticed() {
         if found == written.commits.len() {
             continue;
         }
-        // The last write may be what a crash left; of all others it is known that they were
+        // A crash may have damaged the last write. All earlier writes are known to have been
         // durable.
         let in_last = (bit / 8) as u64 >= last.offset_bytes;
         assert!(in_last || end.lost_to_lsn.is_some(), "bit {bit}: {found} commits, {end:?}");
@@ -43,8 +43,8 @@ fn every_changed_bit_leaves_a_prefix_and_is_noticed() {
     assert!(noticed > 1000, "{noticed}");
 }
 
-/// Power loss may take any write of a log that no worker flushed: it ends before that, and nothing
-/// says that more was durable.
+/// Power loss may lose any write of a log that is not flushed. The log then ends before that write,
+/// and nothing says that more was durable.
 #[test]
 fn a_log_that_was_not_flushed_claims_nothing() {
     let written = Written::with(12, 16, false);

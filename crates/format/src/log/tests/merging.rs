@@ -1,8 +1,8 @@
-//! Several logs as one: all timestamps up to the first that is missing.
+//! Merges several logs: all timestamps up to the first missing one.
 
 use super::*;
 
-/// Writes `timestamps` commits to `log_count` logs, and returns where they begin and which log has
+/// Writes `timestamps` commits to `log_count` logs. Returns where the logs begin, and which log has
 /// which timestamp.
 fn spread(
     disk: &mut Disk,
@@ -20,7 +20,8 @@ fn spread(
         commits.push(commit);
         homes.push(home);
         if random.u32(0..5) == 0 {
-            // First what waits elsewhere, so that all commits so far are durable.
+            // First write the pending records of the other logs, so that all commits so far are
+            // durable.
             for writer in &mut writers {
                 disk.write_all(writer, 2048);
             }
@@ -33,7 +34,7 @@ fn spread(
     (starts, commits, homes)
 }
 
-/// Reads the logs as one; answers to reads come late and in any order.
+/// Merges the logs. Answers to reads come late and in any order.
 fn merge(
     bytes: &[u8],
     starts: &[LogPosition],
@@ -112,7 +113,7 @@ fn nothing_behind_a_gap_comes_out() {
         }
         let left = read(&bytes, starts[broken], 4096).0.len();
         let whole = homes.iter().filter(|home| **home == broken).count();
-        // The first commit that the broken log should have, and has not.
+        // The first commit that the broken log should have and does not.
         let missing = (1..=120u64)
             .filter(|timestamp| homes[*timestamp as usize - 1] == broken)
             .nth(left)
@@ -121,8 +122,8 @@ fn nothing_behind_a_gap_comes_out() {
         assert!(found == commits[..missing as usize - 1], "seed {seed}: {end:?}");
         assert_eq!(end.next_timestamp, missing);
         assert_eq!(end.taken + end.dropped, 120 - (whole - left) as u64, "seed {seed}: {end:?}");
-        // The log's own chunks tell of all but the last, and the other logs' of that, if they went
-        // on.
+        // The log's own chunks state all durable commits but the last, and chunks of other logs
+        // state that one if they were written later.
         let durable = end.durable_timestamp >= missing;
         assert_eq!(end.is_damaged(), durable || end.lost, "seed {seed}: {end:?}");
         damaged += u64::from(end.is_damaged());
@@ -152,7 +153,8 @@ fn the_last_chunk_of_a_log_is_missed_if_another_log_went_on() {
     let mut random = fastrand::Rng::with_seed(1);
     for known in [false, true] {
         if known {
-            // Timestamp 2 waits for timestamp 1; the chunk that tells of both comes behind it.
+            // Timestamp 2 waits for timestamp 1, and the chunk that states both as durable comes
+            // after it.
             second.note_all_durable(2);
             append(&mut second, &(3, vec![Owned::Drop(3)]));
             disk.write_all(&mut second, 2048);
@@ -173,7 +175,7 @@ fn timestamps_that_a_later_life_gave_out_again_count_once() {
         let (old, commits, _) = spread(&mut disk, &mut random, 3, 60);
         let durable = merge(&disk.bytes, &old, 1, &mut random).1.durable_timestamp;
         let last = random.u64(durable.max(1)..=60);
-        // The next life's log, behind the commit `last` of the one before.
+        // The log of the next incarnation, after the commit `last` of the previous one.
         let mut writer = disk.writer(7, 0);
         let new = writer.position();
         let later: Vec<Commit> =
@@ -189,7 +191,7 @@ fn timestamps_that_a_later_life_gave_out_again_count_once() {
             commits[..last as usize].iter().chain(&later).cloned().collect();
         assert_eq!(found, expected, "seed {seed}");
         assert!(!end.is_damaged());
-        // Of what the later life built on nothing may be missing.
+        // No commit that the later incarnation built on may be missing.
         let none: Vec<LogPosition> = old.iter().map(|position| position.ended_at(61)).collect();
         assert!(merge(&disk.bytes, &none, 1, &mut random).1.is_damaged());
     }

@@ -1,4 +1,4 @@
-//! Logs on a device of software: what is written is read, and what is broken is a prefix.
+//! Logs on an emulated device: written records are read back, and of a broken log a prefix.
 
 mod crash;
 mod damage;
@@ -87,7 +87,7 @@ pub(super) fn identity(incarnation: u64, log: u16) -> LogIdentity {
 impl Disk {
     pub(super) fn new(block_bytes: u32, segment_bytes: u32) -> Self {
         let geometry = LogGeometry { block_bytes, segment_bytes };
-        // Something is before the log.
+        // The space before the log has other content.
         Self { bytes: Vec::new(), geometry, next_free: u64::from(block_bytes) * 3 }
     }
 
@@ -176,24 +176,24 @@ pub(super) fn read(bytes: &[u8], start: LogPosition, at_once: u32) -> (Vec<Commi
     }
 }
 
-/// A log whose chunks are durable one after the other, with the ends of its writes.
+/// A log whose chunks became durable one after the other, with the ends of its writes.
 pub(super) struct Written {
     pub(super) disk: Disk,
     pub(super) start: LogPosition,
     pub(super) commits: Vec<Commit>,
-    /// Ends of the commits in the byte stream.
+    /// The ends of the commits in the byte stream.
     pub(super) ends: Vec<u64>,
     pub(super) writes: Vec<PlannedWrite>,
 }
 
 impl Written {
-    /// A log over several segments, with commits that are cut by the ends of chunks, and small
-    /// ones.
+    /// Creates a log over several segments, with small commits and commits that the ends of chunks
+    /// cut.
     pub(super) fn new(seed: u64, commit_count: u64) -> Self {
         Self::with(seed, commit_count, true)
     }
 
-    /// The same; `flushed`: its writer knows that what is written is durable.
+    /// Like `new`. If `flushed`, the writer knows that completed writes are durable.
     pub(super) fn with(seed: u64, commit_count: u64, flushed: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut disk = Disk::new(512, 512 * 5);
@@ -215,7 +215,7 @@ impl Written {
         Self { disk, start, commits, ends, writes }
     }
 
-    /// Commits that are wholly before a place in the byte stream.
+    /// Returns the number of commits that end before a position in the byte stream.
     pub(super) fn before(&self, lsn: u64) -> usize {
         self.ends.iter().take_while(|end| **end <= lsn).count()
     }

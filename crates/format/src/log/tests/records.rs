@@ -1,4 +1,4 @@
-//! Records alone: nothing but the bytes of a record is a record.
+//! Single records: no other bytes than those of a record decode as one.
 
 use super::super::record::RecordBuilder;
 use super::*;
@@ -34,7 +34,7 @@ fn every_changed_bit_and_every_length_is_seen() {
     }
 }
 
-/// Whatever is in a record whose checksum is right: it decodes as a whole, or not at all.
+/// A record with a right checksum and any content decodes as a whole, or not at all.
 #[test]
 fn operations_that_make_no_sense_are_refused() {
     let bytes = record();
@@ -89,6 +89,6 @@ fn positions_that_make_no_sense_are_refused() {
     for position in [good, unflushed, good.ended_at(7), good.ended_at(7).ended_at(9)] {
         assert_eq!(LogPosition::decode(&position.encode()).unwrap(), position);
     }
-    // The first end is the one that counts.
+    // The first end counts.
     assert_eq!(good.ended_at(7).ended_at(9).timestamp_max, Some(7));
 }

@@ -111,7 +111,7 @@ fn a_reader_names_the_segments_it_passed() {
     loop {
         match reader.advance() {
             LogStep::Read { offset_bytes, len_bytes } => {
-                // Asked again, the same is wanted.
+                // Asked again, the reader requests the same bytes.
                 assert_eq!(reader.advance(), LogStep::Read { offset_bytes, len_bytes });
                 reader.give(part(&written.disk.bytes, offset_bytes, len_bytes));
             }

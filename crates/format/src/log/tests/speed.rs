@@ -1,4 +1,4 @@
-//! How fast a log is made and read in memory. Nothing passes or fails by it.
+//! Measures how fast a log is written and read in memory. These tests assert no speed.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use super::*;
 #[test]
 #[ignore = "measures; run by hand: cargo test --release -p qpair-format --lib log::tests::speed -- --ignored --nocapture"]
 fn speed() {
-    // About a TPC-C new-order: ten rows of 100 bytes and ten of 50.
+    // About the size of a TPC-C new-order: ten rows of 100 bytes and ten of 50.
     let (long, short) = ([5; 100], [6; 50]);
     for (name, rows) in [("1 row", 1u64), ("20 rows", 20), ("200 rows", 200)] {
         let mut disk = Disk::new(4096, 1 << 20);

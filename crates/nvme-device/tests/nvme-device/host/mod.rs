@@ -1,5 +1,5 @@
-//! A driver of a few lines, for tests of a controller: memory at an address of its own, queues in
-//! it, and commands one at a time or in numbers. It checks what it is told of phases and heads.
+//! A minimal driver for tests of a controller: memory at its own address, queues in that memory,
+//! and commands one at a time or many at once. It checks the phases and heads that it receives.
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -36,14 +36,14 @@ pub(crate) struct Host<D> {
 }
 
 impl<D: PciDevice> Host<D> {
-    /// A controller that is made ready, with its admin queues.
+    /// Returns a driver of a controller that was made ready, with its admin queues.
     pub(crate) fn of(device: Arc<D>) -> Self {
         let mut host = Self::unready(device);
         host.enable();
         host
     }
 
-    /// Memory opened to a controller, and nothing more.
+    /// Opens memory to a controller, and does nothing more.
     pub(crate) fn unready(device: Arc<D>) -> Self {
         let (memory, _file) = Mapping::new_file(MEMORY_BYTES).unwrap();
         device.map_dma(IOVA, DmaMemory::of_mapping(memory.clone())).unwrap();
@@ -92,7 +92,7 @@ impl<D: PciDevice> Host<D> {
         assert!(self.device.write_bar(0, offset, &value.to_le_bytes()));
     }
 
-    /// A page for a queue or a list, zeroed.
+    /// Allocates zeroed pages for a queue or a list.
     pub(crate) fn page(&mut self, pages: u64) -> u64 {
         let page = self.next_page;
         self.next_page += 4096 * pages;
@@ -111,7 +111,7 @@ impl<D: PciDevice> Host<D> {
         bytes
     }
 
-    /// Puts a command at a queue's tail, unseen by the controller until [`Self::ring`].
+    /// Appends a command to a queue. The controller does not see it until [`Self::ring`].
     pub(crate) fn push(&self, queue: &mut Queue, command: &Command) {
         let at = (queue.sq - IOVA) as usize + queue.tail as usize * 64;
         for (number, word) in command.words().into_iter().enumerate() {
@@ -198,8 +198,8 @@ fn queue(number: u16, entries: u32, at: u64) -> Queue {
     Queue { number, entries, sq: at, cq: at + 0x2000, tail: 0, head: 0, phase: true }
 }
 
-/// A read, write or compare of `blocks` whose memory is contiguous from `address` on, over at most
-/// two pages.
+/// Returns a read, write or compare of `blocks` blocks whose memory is contiguous from `address`
+/// on, over at most two pages.
 pub(crate) fn transfer(opcode: u8, first: u64, blocks: u32, address: u64) -> Command {
     let mut command = Command::blocks_of(opcode, 1, first, blocks);
     command.set_prps(address, address / 4096 * 4096 + 4096);

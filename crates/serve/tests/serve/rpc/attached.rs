@@ -1,5 +1,5 @@
-//! SCSI hosts, virtio disks and disks of the command line, which no method knew: they are devices
-//! like others.
+//! SCSI hosts, virtio disks and disks of the command line are devices like others. A regression: no
+//! method accepted them.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn units_of_a_scsi_host_are_devices() {
     let refused = json!([{"target": 9, "lun": 0, "error": "it is a tape"}]);
     assert_eq!((&told[0]["traddr"], &told[0]["refused"]), (&json!("soft"), &refused));
     rig.refused(-19, "bdev_scsi_get_controllers", json!({"name": "T"}));
-    // Each face and each layer takes them.
+    // Each protocol and each layer accepts them.
     rig.ok("bdev_scsi_create", json!({"name": "custom", "device": "St0", "blocks": 64}));
     rig.ok("vhost_create_blk_controller", json!({"ctrlr": "c.sock", "dev_name": "custom"}));
     rig.ok("bdev_split_create", json!({"base_bdev": "St0l2", "split_count": 2}));
@@ -68,7 +68,7 @@ fn units_come_and_go() {
     rig.host.pull(3);
     rig.host.pull(4);
     rig.manager.look_after();
-    // One that is in use stays until it is not.
+    // A device in use stays until its claim ends.
     assert_eq!(names(&mut rig), ["St3"]);
     let told = rig.ok("bdev_scsi_get_controllers", Value::Null);
     assert_eq!(
@@ -85,7 +85,7 @@ fn units_come_and_go() {
     rig.ok("vhost_delete_controller", json!({"ctrlr": "v.sock"}));
     rig.manager.look_after();
     assert!(names(&mut rig).is_empty());
-    // Another unit is in the place of one that went.
+    // Another unit has the place of one that was removed.
     rig.host.plug(4, 0);
     rig.manager.look_after();
     rig.host.pull(4);
@@ -118,7 +118,7 @@ fn virtio_disks_are_devices() {
     assert!(names(&mut rig).is_empty());
 }
 
-/// The socket of a disk that `--disk` made goes when a call takes the device, and is there again if
+/// The socket of a disk of `--disk` is closed when a call takes the device, and is opened again if
 /// the call fails.
 #[test]
 fn disks_of_the_command_line_are_devices() {
@@ -130,7 +130,7 @@ fn disks_of_the_command_line_are_devices() {
     let told = rig.ok("bdev_scsi_get_devices", json!({"name": "d"}));
     assert_eq!(told[0]["num_blocks"], (32 << 20) / 512, "{told}");
     let (d, e) = (rig.folder.path().join("d.sock"), rig.folder.path().join("e.sock"));
-    // No size: the call fails, and nothing has changed.
+    // Without a size the call fails, and nothing has changed.
     rig.refused(-32602, "bdev_scsi_create", json!({"name": "custom", "device": "d"}));
     assert!(UnixStream::connect(&d).is_ok());
     while rig.target.exports().iter().any(|export| export.has_client) {
@@ -140,7 +140,7 @@ fn disks_of_the_command_line_are_devices() {
     rig.ok("bdev_scsi_create", json!({"name": "second", "device": "d", "blocks": 64}));
     assert!(UnixStream::connect(&d).is_err());
     rig.ok("vhost_create_blk_controller", json!({"ctrlr": "v.sock", "dev_name": "custom"}));
-    // A front end keeps its disk.
+    // A connected front end keeps its disk.
     let split = || json!({"base_bdev": "e", "split_count": 2});
     let guest = qpair_vhost_user::VhostUserBlk::open(&e, Default::default()).unwrap();
     rig.refused(-16, "bdev_split_create", split());
@@ -158,7 +158,7 @@ fn disks_of_the_command_line_are_devices() {
     rig.ok("nvmf_subsystem_add_ns", namespace);
 }
 
-/// A target with the same disks and hosts makes the things of a saved configuration again.
+/// A target with the same disks and hosts restores a saved configuration.
 #[test]
 fn a_configuration_comes_back() {
     let device = ram();

@@ -1,4 +1,4 @@
-//! Clients that never finish a request: 64 of them once had the server to themselves, and each
+//! Clients that never finish a request. A regression: 64 of them occupied the server, and each
 //! further connection was reset.
 
 use std::io::{Read, Write};
@@ -40,7 +40,7 @@ fn half_requests_keep_nobody_out() {
     let limits = RpcLimits { clients_max: 64, ..RpcLimits::default() };
     let path = rig.folder.path().join("flood.sock");
     let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
-    // A client of long standing, which is idle.
+    // A client that connected long ago, and is idle.
     let mut idle = UnixStream::connect(server.path()).unwrap();
     idle.write_all(WHOLE).unwrap();
     let mut part = [0; 512];
@@ -49,16 +49,16 @@ fn half_requests_keep_nobody_out() {
     for _ in 0..50 {
         assert!(ask(&server)["result"]["version"].is_string());
     }
-    // It was not sent away for those that were let in.
+    // The idle client was not disconnected in favour of new ones.
     idle.write_all(WHOLE).unwrap();
     assert!(idle.read(&mut part).unwrap() > 0);
     let counters = server.counters();
-    // All that were let in, but for 64 and those that went by themselves.
+    // All clients that were accepted, except 64 and those that disconnected by themselves.
     let (accepted, timed_out) =
         (counters.accepted.load(Ordering::Relaxed), counters.timed_out.load(Ordering::Relaxed));
     assert_eq!(accepted, 251);
     assert!((137..=200).contains(&timed_out), "{timed_out} of {accepted}");
-    // Those that went were told why.
+    // Disconnected clients got the reason.
     let mut said = String::new();
     halves[0].read_to_string(&mut said).unwrap();
     assert!(said.contains("not finished"), "{said}");
@@ -76,7 +76,7 @@ fn half_requests_end_and_have_little_memory() {
     late.read_to_string(&mut said).unwrap();
     assert!(said.contains("not finished"), "{said}");
     assert_eq!(server.counters().timed_out.load(Ordering::Relaxed), 1);
-    // With all the time there is, the oldest goes when there are too many bytes.
+    // Even without a time-out, the oldest client is disconnected when there are too many bytes.
     let limits = RpcLimits { timeout: Duration::from_secs(3600), ..limits };
     let path = rig.folder.path().join("long.sock");
     let server = RpcServer::start_with(&path, rig.manager.clone(), limits).unwrap();
@@ -89,7 +89,7 @@ fn half_requests_end_and_have_little_memory() {
     assert!(said.contains("not finished"), "{said}");
     assert!(ask(&server)["result"].is_object());
     assert_eq!(server.counters().timed_out.load(Ordering::Relaxed), 1);
-    // One that takes its time is not late as long as there is time.
+    // A slow client is not late before its time-out.
     all[4].write_all(br#"", "params": null}"#).unwrap();
     let mut part = [0; 512];
     let count = all[4].read(&mut part).unwrap();

@@ -1,8 +1,8 @@
 //! A channel to a disk behind the HBA.
 //!
-//! - While something is under way, the clock has a time to jump to: a thread that looks then finds
-//!   what has become due below.
-//! - Once the machine's power was cut, every request ends with an error.
+//! - While requests are in flight, the clock has a time to jump to. A thread that polls then finds
+//!   the requests that are complete.
+//! - After the machine's power was cut, every request ends with an error.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use qpair_sim_block::SimPower;
 use super::met::Kind;
 use super::{Bench, trouble};
 
-/// From one look to the next, while nothing comes, virtual nanoseconds.
+/// The virtual time between two polls while nothing completes, in nanoseconds.
 const BEAT_NS: u64 = 50_000;
 
 pub(super) struct HbaChannel {
@@ -27,9 +27,9 @@ pub(super) struct HbaChannel {
     power: SimPower,
     depth: u32,
     wake: Option<Arc<WakeEvent>>,
-    /// Ended without the disk.
+    /// Requests that ended without reaching the disk.
     ended: Vec<Completion>,
-    /// The clock was told of this time.
+    /// The last time that the clock was asked to jump to, in nanoseconds.
     beat_ns: u64,
 }
 
@@ -66,7 +66,7 @@ impl HbaChannel {
         }
         if ended.result.is_err() {
             state.errors += 1;
-            // What the power takes is nothing of the stack's.
+            // Requests that the power cut ended are not counted as errors of the stack.
             if !self.power.is_cut() {
                 let is_flush = ended.op == Op::Flush;
                 state.met.add(if is_flush { Kind::FailedFlush } else { Kind::FailedRequest }, 1);

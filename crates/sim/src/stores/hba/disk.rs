@@ -1,5 +1,5 @@
-//! A disk behind the HBA, as a store sees it: its channels let the virtual clock go on, and note
-//! what they do.
+//! A disk behind the HBA, as a store sees it. Its channels advance the virtual clock, and record
+//! their requests.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Members of a store as disks behind a soft HBA: the driver, the middle layer and the disk layer
-//! are the real ones, on one thread, and their time is the virtual clock's.
+//! Members of a store as disks behind a soft HBA. The driver, the middle layer and the disk layer
+//! are the real ones, on one thread, with the virtual clock.
 //!
-//! A machine lives as long as a run: one card with its disks. In each life of the store a driver
-//! takes the card over anew.
+//! A machine lives as long as a run: one card with its disks. For each incarnation of the store a
+//! new driver takes the card over.
 
 mod channel;
 mod disk;
@@ -28,7 +28,7 @@ use disk::HbaDisk;
 pub(crate) use met::Met;
 use trouble::Trouble;
 
-/// Sizes of disks are multiples of it.
+/// The sizes of disks are multiples of this number of bytes.
 const BLOCK_BYTES: u64 = 4096;
 
 /// A card with its disks, and its current driver.
@@ -36,11 +36,12 @@ pub(crate) struct Hba {
     bench: Arc<Bench>,
     options: ScsiOptions,
     plugged: Option<Plugged>,
-    /// The disks' addresses, in the order of the members: a driver numbers them as it finds them.
+    /// The disks' addresses, in the order of the members. A driver numbers the disks in the order in
+    /// which it finds them.
     addresses: Vec<String>,
-    /// Resets of drivers before this one.
+    /// The number of resets by earlier drivers.
     resets: u64,
-    /// The last to go: all of the above asks for the time.
+    /// Dropped last, because all fields above use the virtual time.
     _time: VirtualTime,
 }
 
@@ -63,9 +64,9 @@ struct State {
     trace: TraceHash,
     met: Met,
     errors: u64,
-    /// The disks have been without power since the driver was plugged in.
+    /// Whether the disks have lost power since the driver was attached.
     was_dark: bool,
-    /// A disk has lost what its cache held, under the users that it has had since then.
+    /// Whether a disk has lost the content of its cache while its users continued.
     has_lost: bool,
 }
 
@@ -79,7 +80,7 @@ impl Bench {
         self.card.power_cut(seed);
     }
 
-    /// A disk is without power, and its users go on.
+    /// Notes that a disk has lost power while its users continue.
     fn note_loss(&self) {
         self.state.lock().has_lost |= self.card.options().volatile_write_cache;
     }
@@ -94,7 +95,7 @@ impl Bench {
 }
 
 impl Hba {
-    /// A card with disks of these sizes.
+    /// Makes a card with disks of these sizes.
     pub(crate) fn new(
         sizes_bytes: &[u64],
         has_cache: bool,
@@ -104,7 +105,7 @@ impl Hba {
         let time = VirtualTime::begin(clock);
         let named = |name| Profile::named(name).map_err(|error| error.to_string());
         let profile = DiskProfile::Flash(named(if rng.bool() { "none" } else { "sas-ssd" })?);
-        // A few disks keep no timestamp.
+        // A few disks have no timestamps.
         let timestamp = rng.u8(0..4) != 0;
         let of_size = |size: &u64| DiskOptions {
             size_bytes: size.next_multiple_of(BLOCK_BYTES),
@@ -148,7 +149,7 @@ impl Hba {
         })
     }
 
-    /// The machine begins anew: with its power on, and nothing going wrong.
+    /// Restarts the machine: its power is on, and no faults occur.
     pub(crate) fn begin(&mut self, power: &SimPower) -> Result<(), String> {
         self.trouble(false);
         if let Some(plugged) = self.plugged.take() {
@@ -193,14 +194,14 @@ impl Hba {
         Ok(())
     }
 
-    /// The power of the machine was cut, and comes back.
+    /// Cuts the power of the machine and restores it.
     pub(crate) fn lose_power(&self) {
         if !self.bench.state.lock().was_dark {
             self.bench.go_dark();
         }
     }
 
-    /// From now on things go wrong, or nothing does.
+    /// Enables or disables faults from now on.
     pub(crate) fn trouble(&self, comes: bool) {
         trouble::begin(&self.bench, comes);
         if let Some(plugged) = &self.plugged {
@@ -209,7 +210,7 @@ impl Hba {
         }
     }
 
-    /// The disks, as members of a store and the device of its log.
+    /// Returns the disks, as members of a store and the device of its log.
     pub(crate) fn disks(&self) -> &[Arc<dyn BlockDevice>] {
         self.plugged.as_ref().map_or(&[], |plugged| &plugged.members)
     }

@@ -17,9 +17,9 @@ use qpair_softdev::hba::{Fault, Rule};
 use super::Bench;
 use super::met::Kind;
 
-/// In one life, at most.
+/// The maximum number of faults in one incarnation.
 const EVENTS_MAX: usize = 12;
-/// The controller is given up after so many resets that hang.
+/// The driver gives the controller up after this many hanging resets.
 const HANGS_MAX: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ enum Event {
     ResetDisk(usize),
     Pull(usize),
     Plug(usize),
-    /// No thread does anything for a while.
+    /// All threads stand still for a while.
     Stall(Duration),
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Trouble {
     pub(super) rng: Rng,
     events: VecDeque<(u64, Event)>,
     requests: u64,
-    /// The fault that commands meet now, and how many had met one before.
+    /// The fault that commands meet now, and the number of commands that had met a fault before it.
     fault: Option<(Kind, u64)>,
     driver: Weak<Mpt3sas>,
     disks: Vec<Weak<ScsiDisk>>,
@@ -62,7 +62,7 @@ impl Trouble {
         let rng = &mut self.rng;
         let mut at = 0;
         for _ in 0..rng.usize(1..=EVENTS_MAX) {
-            // As often soon after the one before as much later.
+            // Small and large distances are equally likely.
             let most = 1 << rng.u8(1..9);
             at += rng.u64(0..most);
             let event = any_event(rng, disks);
@@ -118,7 +118,7 @@ fn any_event(rng: &mut Rng, disks: usize) -> Event {
     }
 }
 
-/// Ends what goes wrong; then a plan is made of what will, if something is to.
+/// Ends all current faults. If `comes`, makes a new plan of faults.
 pub(super) fn begin(bench: &Bench, comes: bool) {
     set_fault(bench, None);
     bench.card.ignore_tasks(false);
@@ -135,7 +135,7 @@ pub(super) fn begin(bench: &Bench, comes: bool) {
     }
 }
 
-/// A request comes: what is planned for its number happens.
+/// Counts a request, and triggers the faults that are planned for its number.
 pub(super) fn request(bench: &Bench) {
     bench.state.lock().trouble.requests += 1;
     loop {

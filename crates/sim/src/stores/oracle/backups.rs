@@ -12,7 +12,7 @@ use crate::stores::value::{Key, Value};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Backup {
-    /// Events so far when it was asked for, and when it was there.
+    /// The number of events when the backup was requested, and when it was complete.
     pub(crate) asked: u64,
     pub(crate) made: u64,
     pub(crate) timestamp: u64,

@@ -1,12 +1,13 @@
-//! The oracle: what the store may answer.
+//! The oracle: decides which answers of the store are permitted.
 //!
-//! - The base is the state at the beginning of a life of the store, known exactly: it was read from
-//!   the store and found right.
-//! - Every commit of the life is a record, made before the commit is asked for. It ends as
-//!   acknowledged, as refused, or not at all; then it is in doubt, and may have happened or not,
-//!   but not in part.
-//! - Orders that are known: by timestamp where both have one; else a commit whose answer came
-//!   before the other was asked for is the earlier one. The base is before all.
+//! - The base is the state at the beginning of an incarnation of the store. It is known exactly: it
+//!   was read from the store and found right.
+//! - Every commit of the incarnation has a record, made before the commit is requested. The commit
+//!   ends as acknowledged or as refused. If it does not end, it is in doubt: it may have happened
+//!   as a whole or not at all.
+//! - Known orders: if both commits have a timestamp, the timestamps order them. Otherwise a commit
+//!   whose answer came before the other was requested is the earlier one. The base precedes all
+//!   commits.
 
 mod backups;
 mod recovered;
@@ -19,21 +20,22 @@ pub(crate) use backups::Backup;
 
 pub(crate) type Verdict = Result<(), String>;
 
-/// How far a commit got.
+/// The progress of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Asked for; it is not known.
+    /// The commit was requested, and its outcome is not known.
     Doubt,
-    /// Refused: it did not happen.
+    /// The commit was refused: it did not happen.
     Refused,
-    /// Acknowledged; survives a crash if `durable`.
+    /// The commit was acknowledged; it survives a crash if `durable`.
     Done { timestamp: Option<u64>, durable: bool },
 }
 
-/// One transaction, or one change by itself.
+/// One transaction, or one single change.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Events so far when it began to read, when the commit was asked for, and when it ended.
+    /// The numbers of events when the transaction began to read, when its commit was requested, and
+    /// when it ended.
     began: u64,
     asked: u64,
     ended: u64,
@@ -75,7 +77,7 @@ pub(crate) struct Oracle {
     events: u64,
     values: u64,
     backups: Vec<Backup>,
-    /// All that any task ever asked to be there.
+    /// Every value that any task ever tried to write.
     ever: BTreeSet<(Key, Value)>,
 }
 
@@ -124,13 +126,13 @@ impl Oracle {
         }
     }
 
-    /// Notes that all that was acknowledged is durable: the store was closed.
+    /// Notes that all acknowledged commits are durable, because the store was closed.
     pub(crate) fn closed(&mut self) {
         self.settles(u64::MAX);
     }
 
-    /// Notes that what was acknowledged before [`Oracle::begins`] gave this is durable: a
-    /// checkpoint was made since.
+    /// Notes that commits acknowledged before [`Oracle::begins`] returned `event` are durable,
+    /// because a checkpoint was made since.
     pub(crate) fn settles(&mut self, event: u64) {
         for record in self.records.iter_mut().filter(|record| record.ended < event) {
             if let Outcome::Done { durable, .. } = &mut record.outcome {
@@ -144,17 +146,18 @@ impl Oracle {
         self.ever.contains(&(key, value))
     }
 
-    /// Notes that a key may have had this value at some time, though the oracle was not asked.
+    /// Notes that a key may have had this value at some time, although no commit of the oracle
+    /// wrote it.
     pub(crate) fn had(&mut self, key: Key, value: Value) {
         self.ever.insert((key, value));
     }
 
-    /// The value of a key at the beginning of the life.
+    /// Returns the value of a key at the beginning of the incarnation.
     pub(crate) fn base(&self, key: Key) -> Option<Value> {
         self.base.get(&key).copied()
     }
 
-    /// Commits acknowledged in this life.
+    /// Returns the number of commits acknowledged in this incarnation.
     pub(crate) fn commits(&self) -> u64 {
         let done = |record: &&Record| {
             matches!(record.outcome, Outcome::Done { .. }) && !record.writes.is_empty()

@@ -18,7 +18,8 @@ use super::{Oracle, Outcome, Verdict, Writer};
 use crate::stores::catalog::{CATALOG, TEMPORARY};
 use crate::stores::value::{Key, Value};
 
-/// Guesses at deletions in doubt, at most; more would be a fault of the simulation.
+/// The maximum number of guesses at deletions in doubt; needing more would be a fault of the
+/// simulation.
 const GUESSES_MAX: u32 = 4096;
 
 /// Why a commit must have happened.
@@ -34,7 +35,7 @@ pub(super) enum Reason {
     Before(u64),
     /// This commit, which happened, has read from it.
     ReadBy(usize),
-    /// Nothing else explains that this key is not there.
+    /// Nothing else explains that this key is absent.
     Absent(Key),
 }
 
@@ -43,16 +44,16 @@ pub(super) type Happened = BTreeMap<usize, Reason>;
 /// The assumptions and exceptions for judging a state.
 #[derive(Debug, Default)]
 pub(super) struct Terms {
-    /// These happened, by what is known beside the state.
+    /// The commits that must have happened, for reasons other than the state.
     pub(super) happened: Happened,
-    /// These cannot have happened.
+    /// The commits that cannot have happened.
     pub(super) excluded: BTreeSet<usize>,
     /// Keys whose values are unknown.
     pub(super) unknown: BTreeSet<Key>,
 }
 
 impl Oracle {
-    /// Compares the state found in a store that was opened with what it may be, and goes on from
+    /// Compares the state found in a reopened store with the permitted states, and continues from
     /// it.
     pub(crate) fn recovered(&mut self, found: &BTreeMap<Key, Value>) -> Verdict {
         self.judge(found, false)?;
@@ -61,8 +62,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Compares the state of a store in which nothing is under way with what it may be: nothing
-    /// acknowledged is lost.
+    /// Compares the state of an idle store with the permitted states: no acknowledged commit may be
+    /// lost.
     pub(crate) fn at_rest(&self, found: &BTreeMap<Key, Value>) -> Verdict {
         self.judge(found, true)
     }
@@ -72,7 +73,7 @@ impl Oracle {
         self.judge_on(found, Terms { happened, ..Terms::default() })
     }
 
-    /// Compares what could be read of a damaged store with what it may be.
+    /// Compares the readable data of a damaged store with the permitted data.
     pub(crate) fn damaged(&self, found: &BTreeMap<Key, Value>, unknown: BTreeSet<Key>) -> Verdict {
         let happened = self.acknowledged(|durable| durable);
         self.judge_on(found, Terms { happened, unknown, ..Terms::default() })
@@ -84,8 +85,8 @@ impl Oracle {
         keys
     }
 
-    /// Commits that were acknowledged, and are durable or not as is asked for; what one that wrote
-    /// nothing has read is durable.
+    /// Returns the acknowledged commits whose durability `wanted` accepts. The data that a commit
+    /// without writes has read is durable as well.
     pub(super) fn acknowledged(&self, wanted: impl Fn(bool) -> bool) -> Happened {
         let mut happened = Happened::new();
         for (number, record) in self.records.iter().enumerate() {
@@ -98,7 +99,7 @@ impl Oracle {
         happened
     }
 
-    /// Compares a state with what it may be on these terms.
+    /// Compares a state with the states that these terms permit.
     pub(super) fn judge_on(&self, found: &BTreeMap<Key, Value>, mut terms: Terms) -> Verdict {
         let mut happened = std::mem::take(&mut terms.happened);
         for (key, value) in found {
@@ -113,18 +114,18 @@ impl Oracle {
         self.explain(found, happened, &terms, &mut 0)
     }
 
-    /// Adds what must have happened if these have.
+    /// Adds the commits that must have happened if these have.
     fn close(&self, happened: &mut Happened, terms: &Terms) -> Verdict {
         loop {
             let before = happened.len();
             let wrote = |number: &&usize| !self.records[**number].writes.is_empty();
             let writers = happened.keys().filter(wrote);
-            // One that only read is durable as far as what it found, which may be older than its
-            // snapshot.
+            // A transaction that only read proves the durability of the data that it found, which
+            // may be older than its snapshot.
             let timestamp = writers.filter_map(|number| self.records[*number].timestamp()).max();
             for (number, record) in self.records.iter().enumerate() {
-                // One that only read changes no state, and may have read a sorted load that is
-                // younger than its snapshot.
+                // A transaction that only read changes no state, and may have read a sorted load
+                // that is younger than its snapshot.
                 if let (Some(own), Some(timestamp)) = (record.timestamp(), timestamp)
                     && own <= timestamp
                     && !record.writes.is_empty()
@@ -281,7 +282,7 @@ mod tests {
     const A: Key = Key { table: 0, index: 1 };
     const B: Key = Key { table: 1, index: 2 };
 
-    /// Begins a commit that writes fresh values, or deletes, and ends it.
+    /// Records a commit that writes fresh values or deletes keys, with its outcome.
     fn commit(oracle: &mut Oracle, keys: &[(Key, bool)], outcome: Outcome) -> Vec<Option<Value>> {
         let values: Vec<_> =
             keys.iter().map(|(_, put)| put.then(|| oracle.fresh_value(20))).collect();
@@ -334,7 +335,7 @@ mod tests {
         assert!(oracle.judge(&state(&[]), false).is_ok());
         assert!(oracle.judge(&state(&[(A, one[0]), (B, one[1])]), false).is_ok());
         assert!(oracle.judge(&state(&[(A, one[0])]), false).is_err());
-        // A third that explains the one without the other.
+        // A third commit explains B without A.
         commit(&mut oracle, &[(B, false)], Outcome::Doubt);
         assert!(oracle.judge(&state(&[(A, one[0])]), false).is_ok());
         assert!(oracle.judge(&state(&[(B, one[1])]), false).is_err());

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use super::{Oracle, Outcome, Record, Verdict};
 use crate::stores::value::{Key, Value};
 
-/// The values that a key has had, by timestamp; the base's is first.
+/// The values of each key by timestamp. The first one is the base's.
 type Versions = BTreeMap<Key, BTreeMap<u64, Option<Value>>>;
 
 impl Oracle {
-    /// Checks every transaction of this life that has ended.
+    /// Checks every ended transaction of this incarnation.
     pub(crate) fn check_isolation(&self) -> Verdict {
         let mut versions = Versions::new();
         let mut timestamps = BTreeMap::new();
@@ -31,7 +31,7 @@ impl Oracle {
             }
         }
         for (key, versions) in &mut versions {
-            // Nothing in place of nothing is no change.
+            // Deleting an absent key is not a change.
             let mut before = self.base(*key);
             versions.retain(|_, value| std::mem::replace(&mut before, *value) != *value);
         }
@@ -62,11 +62,11 @@ impl Oracle {
         }
         let own = record.timestamp().filter(|_| !record.writes.is_empty());
         let mut candidates: Vec<u64> = match (own, record.timestamp()) {
-            // One that only read says where.
+            // A transaction that only read knows its snapshot.
             (None, Some(snapshot)) => vec![snapshot],
             _ => {
-                // What fits changes with the versions of what was read: each one's first and last
-                // moment.
+                // Only at the edges of the versions that were read can the answer change, so test
+                // the first and last moment of each.
                 let versions = record.reads.iter().filter_map(|(key, _)| versions.get(key));
                 let starts = versions.flat_map(BTreeMap::keys);
                 let edges = starts.flat_map(|start| [start - 1, *start]);
@@ -74,8 +74,7 @@ impl Oracle {
             }
         };
         candidates.retain(|at| *at >= least && own.is_none_or(|own| *at < own));
-        // The newest first: it is the one that is looked for, and thousands of keys may have been
-        // read.
+        // Try the newest first: it usually fits, and a transaction may have read thousands of keys.
         candidates.sort_unstable_by(|one, other| other.cmp(one));
         candidates.dedup();
         let fits = |at: &u64| {
@@ -87,7 +86,7 @@ impl Oracle {
         let Some(own) = own else { return Ok(()) };
         for key in record.writes.keys() {
             let between = versions.get(key).and_then(|v| v.range(snapshot + 1..own).next());
-            // No snapshot that fits is newer, so none is without this conflict.
+            // No newer snapshot fits, so every snapshot has this conflict.
             if let Some((timestamp, value)) = between {
                 return Err(format!(
                     "{key:?} was changed to {value:?} by {timestamp}, between the snapshot {snapshot} and the commit of {record:?}"
@@ -108,7 +107,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Refuses values that no task committed, or that no task wrote at all.
+    /// Rejects values that no task committed or wrote.
     fn check_source(&self, key: Key, value: Option<Value>) -> Verdict {
         let Some(value) = value else { return Ok(()) };
         match self.writer_of(key, value) {
@@ -125,8 +124,8 @@ impl Oracle {
         if known.map_or(self.base(key), |(_, value)| *value) == value {
             return true;
         }
-        // A commit in doubt has no timestamp: it may have been there, and may have been overwritten
-        // or not.
+        // A commit in doubt has no timestamp: it may have happened, and its value may have been
+        // overwritten.
         self.records.iter().any(|record| {
             record.timestamp().is_none()
                 && record.outcome != Outcome::Refused

@@ -1,4 +1,4 @@
-//! Sorted loads, which are finished or given up: all of the records are there, or none.
+//! Sorted loads, which are finished or given up: afterwards either all records exist, or none.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Loads the table, and then lets transactions use it, if it is known what is in it.
+    /// Loads the table. Then transactions may use it, if its content is known.
     pub(crate) async fn run(mut self, table: TaskTable) {
         let loaded = self.load(&table).await;
         let mut notes = self.context.notes();
@@ -41,7 +41,7 @@ impl Load {
             let value = {
                 let mut notes = self.context.notes();
                 let value = notes.oracle.fresh_value(len);
-                // Its page may be written, and found by a repair, though the load comes to nothing.
+                // A repair may find the record's page on the device, even if the load fails.
                 notes.oracle.had(key, value);
                 value
             };
@@ -64,7 +64,7 @@ impl Load {
         Ok(())
     }
 
-    /// Gives a key that is there already.
+    /// Adds a key that the load already has.
     async fn repeat(&self, mut loader: BulkLoader, writes: &BTreeMap<Key, Option<Value>>) {
         if let Some(key) = writes.keys().next() {
             let pushed = loader.push(&key.bytes(), b"").await;
@@ -75,7 +75,7 @@ impl Load {
         loader.abandon().await;
     }
 
-    /// Puts a record beside the load, which must fail then.
+    /// Puts a record while the load is in progress. The load must then fail.
     async fn meddle(
         &mut self,
         loader: BulkLoader,

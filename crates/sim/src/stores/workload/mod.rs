@@ -31,7 +31,7 @@ pub(crate) struct Notes {
     /// Tells whether errors of the store are to be expected.
     pub(crate) watch: Watch,
     pub(crate) operations: u64,
-    /// Waits for a row that ended with its time-out.
+    /// Lock waits that ended with a time-out.
     pub(crate) timed_out: u64,
 }
 
@@ -52,7 +52,7 @@ impl TaskContext {
         self.notes().wrong.push(what);
     }
 
-    /// Takes in an error of the store: it is wrong if there is no reason for one.
+    /// Judges an error of the store: it is a fault if there is no reason for it.
     pub(crate) fn take_error(&self, doing: &str, error: &Error) {
         let mut notes = self.notes();
         notes.trace.add(error.kind() as u64);

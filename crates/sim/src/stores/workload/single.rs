@@ -1,5 +1,5 @@
-//! Changes by themselves, without a transaction around them: each task has keys of its own, and so
-//! knows what it must find.
+//! Single changes, outside transactions. Each task has its own keys, and so knows the values that
+//! it must find.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ impl Single {
         self.known.entry(key).or_insert_with(|| vec![base])
     }
 
-    /// Takes in what a key was found to have.
+    /// Checks the value found for a key, and remembers it.
     fn found(&mut self, key: Key, bytes: Option<&[u8]>) {
         let value = bytes.map(Value::parse);
         let known = self.known(key);
@@ -135,13 +135,13 @@ impl Single {
             }
             Err(error) => {
                 self.context.take_error("a change", &error);
-                // It may have happened all the same.
+                // The change may have happened even so.
                 self.known(key).push(value);
             }
         }
     }
 
-    /// Deletes some of the task's keys that lie beside each other.
+    /// Deletes some adjacent keys of the task.
     async fn delete_range(&mut self, table: &TaskTable, from: Key) {
         let most = from.index + 1 + self.context.rng.u16(0..40);
         let owned = (from.index..most).take_while(|index| self.owns(Key { index: *index, ..from }));
@@ -151,8 +151,8 @@ impl Single {
             keys.iter().map(|key| self.known(*key).clone()).collect();
         let least = known.iter().filter(|one_of| one_of.iter().all(Option::is_some)).count();
         let most = known.iter().filter(|one_of| one_of.iter().any(Option::is_some)).count();
-        // In transactions of as many records as there is room for, so each key by itself may be
-        // gone after a crash.
+        // The range is deleted in several transactions, so after a crash each key may be gone or
+        // not.
         let records: Vec<RecordId> = {
             let oracle = &mut self.context.notes().oracle;
             let began = oracle.begins();
@@ -183,7 +183,7 @@ impl Single {
                 if !is_refusal {
                     self.context.take_error("deleting a range", &error);
                 }
-                // Some may be gone all the same.
+                // Some keys may be gone even so.
                 keys.iter().for_each(|key| self.known(*key).push(None));
             }
         }

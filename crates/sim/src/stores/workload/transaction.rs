@@ -1,8 +1,8 @@
 //! Transactions and snapshots of many tasks over the same keys.
 //!
-//! A task knows what it has seen and what it has written itself, and checks at once that it finds
-//! the same again. What it cannot know, whether all that it has seen was there together, it leaves
-//! to the oracle.
+//! A task knows the values that it has read and written, and checks at once that it finds them
+//! again. Only the oracle can judge whether all values that the task has read existed at the same
+//! time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,7 +39,7 @@ impl View {
 }
 
 impl Transactions {
-    /// The table of a key, and whether it was dropped.
+    /// Returns the table of a key, and whether the table was dropped.
     fn table(&self, key: Key) -> Option<(Table, bool)> {
         let catalog = &self.context.notes().catalog;
         Some((catalog.handle(key.table)?, catalog.is_gone(key.table)))
@@ -47,7 +47,7 @@ impl Transactions {
 
     fn some_key(&mut self) -> Key {
         let rng = &mut self.context.rng;
-        // Few keys that all want, and some that others seldom touch.
+        // Either few keys that all tasks use, or any key, which others seldom use.
         let most = if rng.bool() { 8 } else { self.context.scenario.keys };
         let index = rng.u16(0..most);
         let mut rng = rng.fork();
@@ -69,7 +69,7 @@ impl Transactions {
         }
     }
 
-    /// Takes in what a key was found to have.
+    /// Checks the value found for a key, and remembers it.
     pub(super) fn found(&self, view: &mut View, key: Key, bytes: Option<&[u8]>) {
         let value = match bytes.map(Value::parse) {
             Some(None) => {
@@ -90,7 +90,7 @@ impl Transactions {
         self.context.notes().trace.add(value.map_or(0, |value| value.id));
     }
 
-    /// Takes in whether a key was found to be there.
+    /// Checks whether a key may exist or not, and remembers the answer.
     fn found_there(&self, view: &mut View, key: Key, there: bool) {
         match view.known(key) {
             Some(known) if known.is_some() != there => self.context.wrong(format!(
@@ -103,7 +103,7 @@ impl Transactions {
         }
     }
 
-    /// Takes in an error; conflicts and the store's own bounds are none.
+    /// Judges an error. Conflicts, and limits that the store enforces, are not faults.
     pub(super) fn error(&self, doing: &str, error: &Error) {
         let scenario = &self.context.scenario;
         let expected = match error.kind() {
@@ -120,7 +120,7 @@ impl Transactions {
         }
     }
 
-    /// A table that is gone must have been refused.
+    /// Checks that an operation on a dropped table was refused.
     fn refuses<T>(&self, gone: bool, doing: &str, outcome: Result<T>) -> Result<T> {
         if gone && outcome.is_ok() {
             self.context.wrong(format!("{doing} went on in a table that was dropped"));
@@ -167,13 +167,13 @@ impl Transactions {
         self.has_read(began, view, Some(snapshot.timestamp()));
     }
 
-    /// Leaves what was read by one that wrote nothing to the oracle.
+    /// Reports the reads of a transaction without writes to the oracle.
     pub(super) fn has_read(&self, began: u64, view: View, timestamp: Option<u64>) {
         let mut notes = self.context.notes();
         notes.operations += 1;
         let record =
             notes.oracle.asks(began, view.seen.into_iter().collect(), Values::new(), false);
-        // One that was rolled back has not waited for what it read.
+        // A transaction that was rolled back did not wait until the data that it read was durable.
         let scenario = &self.context.scenario;
         let durable = timestamp.is_some() && scenario.is_durable(scenario.durability);
         notes.oracle.ends(record, Outcome::Done { timestamp, durable });
@@ -192,7 +192,7 @@ impl Transactions {
             lock_timeout: (rng.u8(0..10) == 0).then(|| Duration::from_micros(rng.u64(0..5000))),
             ..TransactionOptions::default()
         };
-        // Some outlive what memory keeps of older values.
+        // Some transactions outlast the older values in memory.
         let is_long = self.context.scenario.versions_bytes_max.is_some() && rng.u8(0..4) == 0;
         let actions = rng.u8(1..if is_long { 100 } else { 12 });
         let gives_up = rng.u8(0..12) == 0;
@@ -276,11 +276,11 @@ impl Transactions {
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 let mut notes = self.context.notes();
                 notes.timed_out += 1;
-                // Of a range a part may be deleted.
+                // A range may be deleted in part.
                 if verb == 20 {
                     return Err(error);
                 }
-                // It goes on as if it had not asked.
+                // The task continues as if it had not made the request.
                 notes.trace.add(error.kind() as u64);
                 Ok(())
             }
@@ -354,7 +354,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// Says which keys will be read, then reads them: others may change or move them in between.
+    /// Announces the keys that will be read, and then reads them. Other tasks may change or move
+    /// the records in between.
     async fn announced(
         &mut self,
         transaction: &mut TaskTransaction,
@@ -405,7 +406,7 @@ impl Transactions {
             if known.is_none() {
                 view.seen.insert(key, expected);
             }
-            // Nothing in place of nothing is no change.
+            // Deleting an absent key is not a change.
             if expected.is_some() || new.is_some() {
                 view.written.insert(key, new);
             }
@@ -421,7 +422,7 @@ impl Transactions {
         table: &Table,
         keys: Range<u16>,
     ) -> Result<()> {
-        // What is seen first is what is deleted.
+        // The transaction deletes the keys that it sees first.
         let range = transaction.range(table, bytes_of(from, &keys))?;
         self.range(view, range, from, keys.clone()).await?;
         let deleted = transaction.delete_range(table, bytes_of(from, &keys)).await?;

@@ -1,5 +1,5 @@
-//! Windows of keys that are deleted and written again, most often from the front of a table, under
-//! snapshots that are kept for a while: what ranges find is compared with what gets find.
+//! Windows of keys are deleted and written again, most often at the front of a table, while some
+//! snapshots are kept. The results of ranges are compared with those of gets.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::transaction::{Transactions, View, bytes_of};
 use crate::stores::catalog::SINGLES;
 use crate::stores::value::Key;
 
-/// Snapshots that are kept at most.
+/// The maximum number of snapshots kept.
 const SNAPSHOTS_MAX: usize = 4;
 const VALUE_BYTES_MAX: u32 = 40;
 
@@ -18,8 +18,7 @@ const VALUE_BYTES_MAX: u32 = 40;
 type Kept = (u64, TaskSnapshot);
 
 impl Transactions {
-    /// Runs the task. It may end early: by an error that others cause, or a table that cannot be
-    /// had.
+    /// Runs the task. It ends early if another task causes an error, or if no table is available.
     pub(crate) async fn windows(mut self) {
         let number = SINGLES as u16;
         let Some(table) = self.context.notes().catalog.handle(number) else { return };
@@ -52,7 +51,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Keys that lie beside each other: half of the time they are the first ones.
+    /// Draws a range of adjacent keys. Half of the time they are the first ones.
     fn some_window(&mut self) -> Range<u16> {
         let keys = self.context.scenario.keys;
         let rng = &mut self.context.rng;
@@ -60,7 +59,7 @@ impl Transactions {
         start..rng.u16(start..=keys.min(start.saturating_add(200)))
     }
 
-    /// Deletes a window of keys, or writes it, in a transaction that compares before it commits.
+    /// Deletes or writes a window of keys in a transaction, which compares reads before it commits.
     async fn change_window(&mut self, number: u16, table: &Table, puts: bool) -> Result<()> {
         let keys = self.some_window();
         let from = Key { table: number, index: keys.start };
@@ -101,7 +100,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Reads a range of a transaction, and then each of its keys.
+    /// Reads a range in a transaction, and then each of its keys.
     async fn compare_in(
         &mut self,
         transaction: &mut TaskTransaction,
@@ -120,7 +119,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Reads a range of a snapshot that was kept, and then each of its keys.
+    /// Reads a range in a kept snapshot, and then each of its keys.
     async fn compare(
         &mut self,
         number: u16,

@@ -31,7 +31,7 @@ pub struct TestDevice {
     config: Mutex<Vec<u8>>,
     doorbells: Arc<Mapping>,
     file: Mutex<OwnedFd>,
-    /// A file to pass instead of that of the doorbells.
+    /// A file to pass instead of the file of the doorbells.
     pub other_file: Mutex<Option<OwnedFd>>,
     seen: AtomicU64,
     pub dma: Mutex<Vec<(u64, DmaMemory)>>,

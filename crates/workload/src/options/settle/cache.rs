@@ -8,8 +8,8 @@ use super::reader::Reader;
 use super::targets::Place;
 use crate::options::value;
 
-/// Settles `direct`, or the opposite of `buffered`. A job with atomic writes is direct. By default,
-/// a job uses the page cache, as in fio.
+/// Settles `direct`, or its opposite `buffered`. A job with atomic writes uses direct I/O. By
+/// default, a job uses the page cache, as in fio.
 pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place, atomic: bool) -> Result<bool> {
     let own = |name: &str| reader.own(name).map(|given| value::boolean(given.value.as_deref()));
     if let (Some(Ok(direct)), Some(Ok(buffered))) = (own("direct"), own("buffered"))
@@ -32,7 +32,7 @@ pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place, atomic: bool
                 .contradiction(last, what)
                 .hint("give direct=1, or leave atomic out"));
         }
-        // As in fio.
+        // As in fio, atomic writes imply direct I/O.
         direct = true;
     }
     if way.mode.interface == Interface::Passthrough || !place.has_files() {
@@ -40,7 +40,7 @@ pub(super) fn direct(reader: &Reader<'_>, way: &Way, place: &Place, atomic: bool
             let name = last.unwrap_or_default();
             reader.note(format!("{name} has no effect: there is no page cache on this way"));
         }
-        // There is no page cache on this way.
+        // There is no page cache on this path.
         return Ok(true);
     }
     if !direct {

@@ -73,7 +73,7 @@ pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Ve
         after,
         only,
         fatal: reader.is_set("verify_fatal")?,
-        // As in fio, without do_verify nothing is read.
+        // As in fio, nothing is read without do_verify.
         backlog: if after { backlog } else { 0 },
         backlog_batch: batch.unwrap_or(0),
         dump: reader.is_set("verify_dump")?,
@@ -82,7 +82,7 @@ pub(super) fn verify(reader: &Reader<'_>, pattern: &Pattern) -> Result<Option<Ve
 
 pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content> {
     if is_verified {
-        // Verification says what blocks hold.
+        // Verification determines the content of blocks.
         return Ok(Content::Random);
     }
     if let Some(shape) = shape(reader)? {
@@ -103,8 +103,8 @@ pub(super) fn content(reader: &Reader<'_>, is_verified: bool) -> Result<Content>
     })
 }
 
-/// `buffer_compress_percentage` and `dedupe_percentage`. As in fio, they go before other options of
-/// content, and their blocks are made anew for each write.
+/// Settles `buffer_compress_percentage` and `dedupe_percentage`. As in fio, they take precedence
+/// over other options of content, and their blocks are generated anew for each write.
 fn shape(reader: &Reader<'_>) -> Result<Option<Shape>> {
     let compress = reader.number("buffer_compress_percentage", 0, 100)?.unwrap_or(0);
     let dedupe = reader.number("dedupe_percentage", 0, 100)?.unwrap_or(0);
@@ -140,7 +140,7 @@ pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability
         atomic: false,
     };
     if verbs == Verbs::Read {
-        // Nothing to be made durable; fio passes over these options without a word.
+        // There is nothing to make durable. fio silently ignores these options.
         for name in ["fsync", "fdatasync", "end_fsync", "fsync_on_close", "sync", "atomic"] {
             if let Some(given) = reader.last(&[name])
                 && !matches!(given.value.as_deref(), Some("0" | "none"))
@@ -174,8 +174,8 @@ pub(super) fn durability(reader: &Reader<'_>, verbs: Verbs) -> Result<Durability
     Ok(durability)
 }
 
-/// Every size a request can have, but those between the ends of a range: multiples of its smaller
-/// end.
+/// Returns every size that a request can have, except those between the ends of a range. The sizes
+/// of a range are multiples of its smaller end.
 pub(super) fn all(sizes: &BlockSizes) -> Vec<u32> {
     match sizes {
         BlockSizes::Fixed(bytes) => vec![*bytes],

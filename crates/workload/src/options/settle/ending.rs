@@ -9,7 +9,7 @@ use crate::job::{EndsWith, Tolerance};
 use crate::options::section::Section;
 use crate::options::value::Read;
 
-/// `exitall` and `exit_what`.
+/// Settles `exitall` and `exit_what`.
 pub(super) fn ends(reader: &Reader<'_>) -> Result<Option<EndsWith>> {
     if !reader.is_set("exitall")? {
         return Ok(None);
@@ -39,9 +39,9 @@ pub(super) fn check_waits(sections: &[Section]) -> Result<()> {
     Ok(())
 }
 
-/// `continue_on_error` and `ignore_error`.
+/// Settles `continue_on_error` and `ignore_error`.
 pub(super) fn tolerance(reader: &Reader<'_>) -> Result<Tolerance> {
-    // Those that fio takes for passing.
+    // The errors that fio considers transient.
     let passing = || vec![Errno::IO.raw_os_error(), Errno::ILSEQ.raw_os_error()];
     let mut tolerance = Tolerance::default();
     let word = reader.word("continue_on_error")?.unwrap_or("none");
@@ -57,7 +57,7 @@ pub(super) fn tolerance(reader: &Reader<'_>) -> Result<Tolerance> {
         return Ok(tolerance);
     }
     let [read, write, verify] = reader.with("ignore_error", lists)?.unwrap_or_default();
-    // As in fio, a list stands in place of the errors that pass by themselves.
+    // As in fio, a list replaces the transient errors.
     for (errnos, list) in [(&mut tolerance.read, read), (&mut tolerance.write, write)] {
         if !list.is_empty() {
             *errnos = list;
@@ -67,7 +67,7 @@ pub(super) fn tolerance(reader: &Reader<'_>) -> Result<Tolerance> {
     Ok(tolerance)
 }
 
-/// Errors of reads, writes and verification: `EIO:ENOSPC,122`.
+/// Parses the errors of reads, writes and verification: `EIO:ENOSPC,122`.
 fn lists(text: &str) -> Read<[Vec<i32>; 3]> {
     let mut lists = [const { Vec::new() }; 3];
     let mut parts = text.split(',');

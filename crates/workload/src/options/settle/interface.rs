@@ -9,17 +9,17 @@ use crate::options::section::Given;
 
 pub(super) struct Way {
     pub(super) mode: Mode,
-    /// Blocks of a vectored request; 0: each request is one block and not vectored.
+    /// The number of blocks of a vectored request; 0: each request is one block and not vectored.
     pub(super) blocks: u16,
     /// The interface's name, as the user gave it.
     pub(super) name: String,
-    /// There is no file: requests are answered at once.
+    /// Whether there is no file, and requests are answered at once.
     pub(super) is_null: bool,
     pub(super) is_synchronous: bool,
 }
 
 impl Way {
-    /// Linux asynchronous I/O has no command for trims. As in fio, each is a call of its own.
+    /// Linux asynchronous I/O has no command for trims. As in fio, each trim is a separate call.
     pub(super) fn trims_by_calls(&mut self, reader: &Reader<'_>) {
         if self.mode.interface == Interface::Libaio {
             reader.note("libaio has no trims: each is a call of its own (fallocate), as in fio");
@@ -41,7 +41,7 @@ impl Way {
     }
 }
 
-/// fio's engines that are not supported.
+/// The engines of fio that are not supported.
 const OTHERS: &[&str] = &[
     "vsync",
     "posixaio",
@@ -119,7 +119,7 @@ pub(super) fn way(reader: &Reader<'_>) -> Result<Way> {
     Ok(way)
 }
 
-/// `interface=MODE`.
+/// Parses `interface=MODE`.
 fn switched(reader: &Reader<'_>, given: &Given) -> Result<Way> {
     let text = given.value.as_deref().unwrap_or_default();
     let mode: Mode = text.parse().map_err(|error: Error| {
@@ -134,7 +134,7 @@ fn switched(reader: &Reader<'_>, given: &Given) -> Result<Way> {
     Ok(Way { mode, blocks: 0, name: mode.short_name(), is_null: false, is_synchronous })
 }
 
-/// `ioengine=NAME`, and the switches of that engine.
+/// Parses `ioengine=NAME`, and the switches of that engine.
 fn engine(reader: &Reader<'_>, given: Option<&Given>) -> Result<Way> {
     let name = given.and_then(|given| given.value.as_deref()).unwrap_or("psync");
     let synchronous = |segments| {
@@ -167,7 +167,7 @@ fn engine(reader: &Reader<'_>, given: Option<&Given>) -> Result<Way> {
             mode
         }
         "io_uring" | "io_uring_cmd" => rings(reader, name)?,
-        // The threads of `posix` do not look at the mode's other switches.
+        // The threads of `posix` ignore the mode's other switches.
         "posix" => Mode::new(Interface::Posix),
         "null" => Mode::default(),
         _ => return Err(unknown(reader, name)),
@@ -176,7 +176,7 @@ fn engine(reader: &Reader<'_>, given: Option<&Given>) -> Result<Way> {
     Ok(Way { mode, blocks: 0, name: name.to_owned(), is_null: name == "null", is_synchronous })
 }
 
-/// The switches of `io_uring` and `io_uring_cmd`: off where fio has them off.
+/// Parses the switches of `io_uring` and `io_uring_cmd`, with fio's defaults.
 fn rings(reader: &Reader<'_>, name: &str) -> Result<Mode> {
     let is_command = name == "io_uring_cmd";
     let mut mode = Mode::new(if is_command { Interface::Passthrough } else { Interface::IoUring });
@@ -186,7 +186,7 @@ fn rings(reader: &Reader<'_>, name: &str) -> Result<Mode> {
         mode.polling = Polling::Poll;
     }
     if reader.is_set("sqthread_poll")? {
-        // As in fio, which registers the files by itself here.
+        // As in fio, which registers the files by itself in this mode.
         mode.registered_file = true;
         let cpu = reader.number("sqthread_poll_cpu", 0, 4095)?.map(|cpu| cpu as u16);
         mode.submission_thread = Some(SubmissionThread { cpu, ..SubmissionThread::default() });

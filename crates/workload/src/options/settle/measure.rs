@@ -21,8 +21,8 @@ pub(super) fn cpus(reader: &Reader<'_>) -> Result<(Vec<usize>, CpuPolicy)> {
     Ok((cpus.unwrap_or_default(), policy))
 }
 
-/// Options of memory: what is asked for is what there is, or an error.
-/// Whether it is reserved huge pages.
+/// Settles options of memory. The requested kind of memory is used, or the result is an error.
+/// Returns whether it is reserved huge pages.
 pub(super) fn memory(reader: &Reader<'_>) -> Result<bool> {
     let huge = reader.word("mem")? == Some("mmaphuge");
     let align = reader.bytes("iomem_align")?.unwrap_or(0);
@@ -73,7 +73,7 @@ pub(super) fn sample(reader: &Reader<'_>) -> Result<Option<Duration>> {
     Ok(shortest)
 }
 
-/// `write_hist_log` and its switches.
+/// Settles `write_hist_log` and its switches.
 pub(super) fn histogram_log(
     reader: &Reader<'_>,
     job: &str,

@@ -26,30 +26,30 @@ use reader::Reader;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Jobs that write are rejected.
+    /// Whether jobs that write are rejected.
     pub read_only: bool,
-    /// Devices that hold a file system or are in use may be written.
+    /// Whether devices that hold a file system or are in use may be written.
     pub force: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The jobs, clones one after the other.
+    /// The jobs, with clones one after the other.
     pub jobs: Vec<Job>,
     /// Notes that people should read before the jobs run.
     pub notes: Vec<String>,
-    /// Files to remove after the run, which creates them.
+    /// Files that the run creates, to be removed after it.
     pub unlink: Vec<PathBuf>,
 }
 
-/// Most jobs of a run, clones counted.
+/// The maximum number of jobs of a run, including clones.
 const JOBS_MAX: u32 = 4096;
 
 /// Settles sections, in order.
 ///
 /// # Errors
-/// `Invalid` where a value is wrong or options contradict each other, with file and line or the
-/// job's name.
+/// `Invalid` if a value is wrong or options contradict each other, with file and line or the job's
+/// name.
 pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
     let mut plan = Plan::default();
     let (mut stage, mut group) = (0, 0);
@@ -78,7 +78,7 @@ pub fn settle(sections: &[Section], limits: Limits) -> Result<Plan> {
                 None => Reader::new(section)?,
             };
             reader.allow(&["stonewall", "new_group", "numjobs"]);
-            // Jobs are threads either way.
+            // Jobs are always threads.
             reader.flag("thread")?;
             let Some(mut settled) = refused.take(job(&reader, limits, clone, number)) else {
                 break;
@@ -141,7 +141,7 @@ fn job(reader: &Reader<'_>, limits: Limits, clone: u32, number: u32) -> Result<J
     };
     let mut job = Job::new(name, first.spec.clone(), way.mode);
     job.description = reader.text("description").map(str::to_owned);
-    // As in fio: in a job file the section's name is no option.
+    // As in fio, a section's name in a job file is not an option.
     let of_line = section.place == Place::COMMAND_LINE;
     job.options = options(&section.own, of_line.then_some(name));
     job.options_of_all = options(&section.global, None);
@@ -327,15 +327,15 @@ fn check(reader: &Reader<'_>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the writes of an atomic job have a form that devices accept: one power of two long,
-/// at multiples of it, in one piece.
+/// Checks that the writes of an atomic job have a form that devices accept: their length is one
+/// power of two, they begin at multiples of it, and they are not split.
 fn check_atomic(reader: &Reader<'_>, job: &Job) -> Result<()> {
     if job.vector_len > 0 || job.mode.segments > 0 {
         let what = "an atomic write is in one piece, but the job submits vectors";
         return Err(reader.contradiction("atomic", what).hint("leave the vectors out"));
     }
     if job.replay.is_some() {
-        // The log has the lengths.
+        // The log determines the lengths.
         return Ok(());
     }
     let BlockSizes::Fixed(bytes) = job.block_sizes[Direction::Write as usize] else {
@@ -400,7 +400,7 @@ fn note_ways(reader: &Reader<'_>, job: &Job) {
     }
 }
 
-/// Returns options as they were given: the last of each name, `name` first.
+/// Returns the given options: the last one of each name, `name` first.
 fn options(given: &[Given], name: Option<&str>) -> Vec<(String, String)> {
     let mut options: Vec<_> =
         name.map(|name| ("name".to_owned(), name.to_owned())).into_iter().collect();
@@ -425,7 +425,7 @@ fn made(job: &Job) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Makes a file that several jobs use as large as the job needs that uses most of it.
+/// Makes a file that several jobs share as large as the job that uses most of it needs.
 fn share_files(jobs: &mut [Job]) {
     let mut largest: BTreeMap<PathBuf, u64> = BTreeMap::new();
     for target in jobs.iter().flat_map(|job| &job.targets) {

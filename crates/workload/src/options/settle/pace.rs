@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::job::{FlowShare, Form, LatencyGoal, Rate, RateProcess};
 use crate::options::value::{self, TimeUnit};
 
-/// Default size of the batches in which a queue is filled.
+/// The default number of batches in which a queue is filled.
 const DEFAULT_BATCHES: u32 = 16;
 
 pub(super) struct Depth {
@@ -19,10 +19,11 @@ pub(super) struct Depth {
     pub(super) complete_max: u32,
 }
 
-/// Largest queue depth that an option may ask for. Devices have their own limits.
+/// The largest queue depth that an option accepts. Devices have their own limits.
 const DEPTH_MAX: u32 = 1 << 20;
 
-/// `one_by_one`: calls are made one after the other, whatever the depth.
+/// Settles the queue depth. `one_by_one` says that calls are made one after the other, whatever the
+/// depth.
 pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Result<Depth> {
     let mut depth = reader.number("iodepth", 1, DEPTH_MAX)?.unwrap_or(1);
     if one_by_one && depth > 1 {
@@ -32,8 +33,8 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
         depth = 1;
     }
     let submit = match reader.number("iodepth_batch", 0, DEPTH_MAX)? {
-        // fio's default is 1. A few at once save calls; too many, and the queue drains and fills in
-        // bursts.
+        // fio's default is 1. Submitting a few at once saves calls; with too many, the queue drains
+        // and fills in bursts.
         None => (depth / DEFAULT_BATCHES).max(1),
         Some(0) => depth,
         Some(batch) => batch.min(depth),
@@ -48,7 +49,8 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
     let complete_min =
         reader.number("iodepth_batch_complete_min", 0, DEPTH_MAX)?.unwrap_or(1).min(depth);
     let complete_max = match reader.number("iodepth_batch_complete_max", 0, DEPTH_MAX)? {
-        // A batch: the queue stays nearly full, as fio's does, by default of a batch of one.
+        // Wait for a batch: the queue stays nearly full, as fio's does with its default batch of
+        // one.
         None if matches!(reader.word("mode")?, Some("normal" | "stress")) => 0,
         None => submit.max(complete_min),
         Some(0) => complete_min,
@@ -113,7 +115,7 @@ pub(super) fn rate_min(reader: &Reader<'_>) -> Result<([Rate; 3], Duration)> {
     Ok((rates, cycle))
 }
 
-/// `latency_target` and how it is held.
+/// Settles `latency_target` and the options of its search.
 pub(super) fn latency_target(reader: &Reader<'_>) -> Result<Option<LatencyGoal>> {
     let latency = reader.time("latency_target", TimeUnit::Microseconds)?.unwrap_or_default();
     if latency.is_zero() {

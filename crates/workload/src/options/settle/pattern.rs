@@ -17,7 +17,7 @@ pub(super) struct Pattern {
     pub(super) stride: Option<Stride>,
 }
 
-/// Largest block, bytes.
+/// The largest block, in bytes.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
 
 pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
@@ -63,7 +63,7 @@ pub(super) fn pattern(reader: &Reader<'_>) -> Result<Pattern> {
         let no_map = reader.is_set("norandommap")?;
         let every_block_once = reader.word("random_generator")? == Some("lfsr");
         pattern.align_bytes = align(reader)?;
-        // As in fio, a distribution that is not uniform needs blocks to come again, and so does
+        // As in fio, a distribution that is not uniform requires repeated blocks, and so does an
         // alignment.
         pattern.random_map = pattern.distribution == Distribution::Uniform
             && pattern.align_bytes == 0
@@ -90,7 +90,7 @@ fn verbs(reader: &Reader<'_>) -> Result<(Verbs, Order, Steps)> {
         "rw" | "readwrite" => Verbs::Mixed { read_percent: read_percent(reader)? },
         "trimwrite" => Verbs::TrimWrite,
         _ => {
-            // Says which words there are.
+            // The error names the valid words.
             reader.word("rw")?;
             Verbs::Read
         }
@@ -132,7 +132,7 @@ fn steps(reader: &Reader<'_>, order: Order, modifier: &str) -> Result<Steps> {
     Ok(steps)
 }
 
-/// `zonemode=strided` and its sizes.
+/// Settles `zonemode=strided` and its sizes.
 fn stride(reader: &Reader<'_>) -> Result<Option<Stride>> {
     if reader.word("zonemode")? != Some("strided") {
         return Ok(None);
@@ -147,7 +147,7 @@ fn stride(reader: &Reader<'_>) -> Result<Option<Stride>> {
     Ok(Some(Stride { move_bytes, part_bytes, skip_bytes }))
 }
 
-/// `blockalign`.
+/// Settles `blockalign`.
 fn align(reader: &Reader<'_>) -> Result<u32> {
     let align = reader.each("blockalign", |text| checked(reader.size(text)?))?;
     let [read, write, trim] = align.map(|bytes| bytes.unwrap_or(0));
@@ -158,7 +158,7 @@ fn align(reader: &Reader<'_>) -> Result<u32> {
     Ok(read)
 }
 
-/// The later one of `rwmixread` and `rwmixwrite` decides.
+/// Settles the percentage of reads. The later one of `rwmixread` and `rwmixwrite` counts.
 fn read_percent(reader: &Reader<'_>) -> Result<u8> {
     let reads = reader.number("rwmixread", 0, 100)?;
     let writes = reader.number("rwmixwrite", 0, 100)?;
@@ -178,7 +178,7 @@ fn read_percent(reader: &Reader<'_>) -> Result<u8> {
     Ok(percent as u8)
 }
 
-/// `bssplit` before `bsrange` before `bs`, as in fio.
+/// Settles block sizes. As in fio, `bssplit` takes precedence over `bsrange`, and that over `bs`.
 fn block_sizes(reader: &Reader<'_>) -> Result<[BlockSizes; 3]> {
     let size = |text: &str| checked(reader.size(text)?);
     let fixed = reader.each("bs", size)?;
@@ -253,8 +253,8 @@ fn distribution(text: &str, size: &dyn Fn(&str) -> Read<u64>) -> Read<Distributi
     }
 }
 
-/// Zones by their shares of requests and their lengths: `50/5:30/15:20/`; a length that is left out
-/// is the rest.
+/// Parses zones by their shares of requests and their lengths: `50/5:30/15:20/`. An omitted length
+/// means the rest.
 fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<Vec<Zone>> {
     if text.contains(',') {
         return Err("has zones by direction, which are not supported".to_owned());
@@ -294,7 +294,7 @@ fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<
         .iter()
         .map(|zone| if let Extent::Percent(percent) = zone.size { u32::from(percent) } else { 0 })
         .sum();
-    // As in fio, what is missing to 100 is not visited.
+    // As in fio, the part beyond the sum of the lengths is not visited.
     if given > 100 {
         return Err(format!("has lengths that add up to {given} %"));
     }
@@ -307,8 +307,8 @@ fn zones(text: &str, are_bytes: bool, size: &dyn Fn(&str) -> Read<u64>) -> Read<
     Ok(zones)
 }
 
-/// The seed of a clone: it differs from that of every other job of a run, and is the same in every
-/// run.
+/// Returns the seed of a clone, which differs from that of every other job of a run, and is the
+/// same in every run.
 pub(super) fn seed(reader: &Reader<'_>, job_number: u32) -> Result<u64> {
     let given = reader.bytes("randseed")?;
     let repeat = reader.flag("randrepeat")?.unwrap_or(true) | reader.is_set("allrandrepeat")?;

@@ -1,4 +1,4 @@
-//! The options of one section, asked for by name.
+//! Access to the options of one section by name.
 //!
 //! Invariant: [`Reader::finish`] finds every option that was given and never read.
 
@@ -11,7 +11,7 @@ use crate::options::definition::Takes;
 use crate::options::section::{Given, Section};
 use crate::options::value::{self, KbBase, Read, TimeUnit};
 
-/// Options that cannot have been meant where they have no effect, and what they need.
+/// Options whose lack of effect is an error, and the option that each of them needs.
 const NEEDS: &[(&str, &str)] = &[
     ("rwmixread", "--rw=rw or --rw=randrw"),
     ("rwmixwrite", "--rw=rw or --rw=randrw"),

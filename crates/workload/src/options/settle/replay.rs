@@ -70,7 +70,7 @@ pub(super) fn read(reader: &Reader<'_>, clone: u32) -> Result<Option<Replayed>> 
     Ok(Some(Replayed { path, log, is_paced }))
 }
 
-/// `replay_skip`.
+/// Applies `replay_skip`.
 fn skip(reader: &Reader<'_>, log: &mut Iolog) -> Result<()> {
     let skipped = reader.with("replay_skip", |text| {
         text.split(',')
@@ -172,7 +172,7 @@ impl Replayed {
     }
 }
 
-/// The greatest common divisor.
+/// Returns the greatest common divisor.
 fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common(b, a % b) }
 }

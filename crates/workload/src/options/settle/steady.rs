@@ -1,4 +1,4 @@
-//! `steadystate` and its times.
+//! Settles `steadystate` and its times.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::reader::Reader;
 use crate::job::{Steadiness, SteadyGoal, SteadyOf};
 use crate::options::value::{self, Read, TimeUnit};
 
-/// fio's default, where only a duration is given.
+/// fio's default if only a duration is given.
 const DEFAULT: &str = "iops_slope:0.01%";
 
-/// Most values that are kept at once.
+/// The maximum number of values that are kept at once.
 const VALUES_MAX: u128 = 1_000_000;
 
 pub(super) fn goal(reader: &Reader<'_>) -> Result<Option<SteadyGoal>> {
@@ -45,7 +45,7 @@ pub(super) fn goal(reader: &Reader<'_>) -> Result<Option<SteadyGoal>> {
     Ok(Some(SteadyGoal { of, by, limit, percent, window, ramp, interval }))
 }
 
-/// `iops:2%`, `bw_slope:100`.
+/// Parses a criterion such as `iops:2%` or `bw_slope:100`.
 fn criterion(text: &str) -> Read<(SteadyOf, Steadiness, f64, bool)> {
     let (name, limit) = text
         .split_once(':')

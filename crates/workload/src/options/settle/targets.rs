@@ -23,7 +23,7 @@ impl Place {
     }
 }
 
-/// Most files of a job, all of which are open at once.
+/// The maximum number of files of a job, all of which are open at once.
 const FILES_MAX: u32 = 4096;
 
 pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) -> Result<Place> {
@@ -44,7 +44,7 @@ pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) 
         Some("sequential") => TargetOrder::Sequential,
         _ => TargetOrder::RoundRobin,
     };
-    // A file that is made holds all that will be used of it.
+    // A new file gets the size of the part that will be used.
     let make_bytes = match (size, offset) {
         (Some(Extent::Bytes(bytes)), Extent::Bytes(offset)) => bytes.checked_add(offset),
         _ => None,
@@ -151,8 +151,7 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
         None => Vec::new(),
     };
     let under = |directory: Option<&String>, name: &str| match directory {
-        // As fio does it: the directory goes before the name, also where the name begins with a
-        // slash.
+        // As in fio, the directory precedes the name, even if the name begins with a slash.
         Some(directory) => PathBuf::from(format!("{directory}/{name}")),
         None => PathBuf::from(name),
     };
@@ -180,7 +179,7 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
         let what = "filename_format cannot have $clientuid: there are no clients";
         return Err(reader.contradiction("filename_format", what));
     }
-    // A job's name may be any text; a slash in it makes no folders.
+    // A job's name may be any text; a slash in it must not create folders.
     let job = reader.section.name.replace('/', "_");
     let directory = match directories.len() {
         0 => None,

@@ -12,7 +12,7 @@ use crate::job::{
 use crate::options::definition::Takes;
 use crate::options::{OPTIONS, command_line};
 
-/// Options of a command line: `rw=read bs=4k thread`.
+/// Parses options such as those of a command line: `rw=read bs=4k thread`.
 fn sections(words: &str) -> Result<Vec<Section>> {
     let words = words.split_whitespace().map(|word| match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
@@ -111,7 +111,7 @@ fn a_full_job_is_settled() {
     assert!(job.options.contains(&("registerfiles".to_owned(), "1".to_owned())));
 }
 
-/// fio takes a decimal time but reads only its whole part: 0.5 is none at all.
+/// fio accepts a decimal time but reads only its whole part: 0.5 means no time.
 #[test]
 fn times_may_have_decimals() {
     let words = "name=a filename=/dev/a rw=read direct=1 runtime=1.5 ramp_time=0.25 startdelay=0.5";
@@ -142,7 +142,7 @@ fn steady_states_have_fios_words() {
     assert_eq!(times, [60, 10, 2]);
     let goal = self::job("steadystate=iops:100 steadystate_duration=2").steady.unwrap();
     assert_eq!((goal.name(), goal.limit, goal.percent), ("iops", 100.0, false));
-    // As in fio: a duration alone has a criterion, a criterion alone has no effect.
+    // As in fio: a duration alone implies a criterion, and a criterion alone has no effect.
     assert_eq!(self::job("steadystate_duration=5").steady.unwrap().name(), "iops_slope");
     fails("steadystate=iops:1%", &["steadystate has no effect here", "--steadystate_duration"]);
     fails("ss=lat:1% ss_dur=5", &["is not known: choose iops, iops_slope, bw or bw_slope"]);
@@ -234,7 +234,7 @@ fn clones_have_files_seeds_and_offsets_of_their_own() {
         plan("name=a filename=f rw=write size=1m offset=64k offset_increment=2m numjobs=2");
     let offsets: Vec<Extent> = shared.jobs.iter().map(|job| job.offset).collect();
     assert_eq!(offsets, [Extent::Bytes(64 << 10), Extent::Bytes((64 << 10) + (2 << 20))]);
-    // One file, large enough for both.
+    // There is one file, large enough for both jobs.
     let bytes: Vec<_> = shared.jobs.iter().map(|job| job.targets[0].create_bytes).collect();
     assert_eq!(bytes, [Some((3 << 20) + (64 << 10)); 2]);
 
@@ -257,7 +257,7 @@ fn clones_have_files_seeds_and_offsets_of_their_own() {
         names(&plan("name=a filename=carve:name=s:/dev/x direct=1").jobs[0]),
         ["carve:name=s:/dev/x"]
     );
-    // One list serves what reads specifiers and what splits names at colons.
+    // The parser of specifiers, and the code that splits names at colons, use the same list.
     for kind in ["iothread", "onelock"] {
         let name = format!("{kind}:ram:size=1MiB");
         assert_eq!(names(&plan(&format!("name=a filename={name} size=50%")).jobs[0]), [&*name]);
@@ -283,8 +283,8 @@ fn stages_and_groups() {
     );
 }
 
-/// As in fio, atomic writes are direct; a job that asks for them through the page cache contradicts
-/// itself.
+/// As in fio, atomic writes imply direct I/O. A job that requests them through the page cache
+/// contradicts itself.
 #[test]
 fn atomic_writes_are_direct_and_aligned() {
     let atomic = job("atomic=1 rw=write bs=8k");
@@ -490,13 +490,13 @@ fn what_fio_lets_pass_is_noted() {
     soft("filename=ram:size=1m direct=0", "direct has no effect: there is no page cache");
     assert!(plan("name=a ioengine=null size=1m").notes.is_empty());
     note("name=a rw=randrw rwmixread=70 rwmixwrite=40", "60 % reads");
-    // Nothing to say of a job that is plain.
+    // A plain job has no notes.
     assert!(
         plan("name=a filename=/dev/a direct=1 thread exitall=0 zonemode=none nice=0")
             .notes
             .is_empty()
     );
-    // Memory is not reached by calls: its depth stays.
+    // Memory is not accessed by calls, so the depth stays.
     let memory = plan("name=a filename=ram:size=1m iodepth=16");
     assert!(memory.notes.is_empty() && memory.jobs[0].depth == 16);
 }
@@ -529,7 +529,7 @@ fn files_that_are_made_are_removed() {
     assert_eq!(plan.unlink, [PathBuf::from("no/such")]);
 }
 
-/// Each option's example in the table is accepted and takes effect without a complaint.
+/// Each option's example in the table is accepted, and takes effect without a note.
 #[test]
 fn every_example_works() {
     let needs = |name: &str| match name {
@@ -582,7 +582,7 @@ fn every_example_works() {
         "directory" | "filename_format" | "nrfiles" | "overwrite" => "filename=",
         _ => "",
     };
-    // A log that is read must be there.
+    // A log that is read must exist.
     let reads_log = |name: &str| name == "read_iolog" || name.starts_with("replay_");
     for option in OPTIONS.iter().filter(|option| !reads_log(option.name)) {
         let mut words: Vec<(&str, Option<&str>)> =

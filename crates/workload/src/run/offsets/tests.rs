@@ -33,7 +33,7 @@ fn a_map_of_mixed_sizes_covers_all_without_overlap() {
     let job = Job { block_sizes: [sizes.clone(), sizes.clone(), sizes], ..job() };
     let mut ranges = all(&job, 101, 60);
     let mut covered = 0;
-    // Up to the first round's end.
+    // Up to the end of the first round.
     ranges.truncate(
         ranges
             .iter()
@@ -77,7 +77,7 @@ fn kib(job: &Job, units: u64, count: usize) -> Vec<u64> {
     all(job, units, count).into_iter().map(|range| (range.0 - 8192) / 1024).collect()
 }
 
-/// The offsets that fio 3.33 reads, from its logs, of a file as long as the region.
+/// The offsets that fio 3.33 reads in a file of the region's size, from its logs.
 #[test]
 fn steps_are_fios() {
     let steps = |skip_bytes| Steps { skip_bytes, ..Steps::default() };
@@ -89,7 +89,7 @@ fn steps_are_fios() {
     assert_eq!(kib(&job(steps(-8192)), 16, 17), back);
     // rw=read:-4k
     assert_eq!(kib(&job(steps(-4096)), 16, 3), [0, 0, 0]);
-    // A step that is longer than the region.
+    // The step is longer than the region.
     assert_eq!(kib(&job(steps(1 << 20)), 16, 2), [0, 0]);
     assert_eq!(kib(&job(steps(-(1 << 20))), 16, 2), [0, 0]);
 }
@@ -116,7 +116,7 @@ fn strides_are_fios() {
     assert_eq!(two, [0, 4, 0, 4, 56, 60, 56, 60, 112, 116, 112, 116, 0, 4]);
     let one = kib(&job(Order::Sequential, 16384), 32, 10);
     assert_eq!(one, [0, 4, 8, 12, 64, 68, 72, 76, 0, 4]);
-    // In random order each block of a part once.
+    // In random order, each block of a part is visited once.
     let mut random = kib(&job(Order::Random, 16384), 32, 8);
     random[..4].sort_unstable();
     random[4..].sort_unstable();
@@ -141,7 +141,7 @@ fn zones_have_their_shares() {
     let distribution = Distribution::Zoned(vec![zone(100, 8192), zone(0, 4096)]);
     let job = Job { distribution, ..job };
     assert!(kib(&job, 1000, 100).iter().all(|place| *place < 8));
-    // Zones behind the end of the region are its last block.
+    // Zones beyond the end of the region consist of its last block.
     assert!(kib(&job, 1, 100).iter().all(|place| *place == 0));
 }
 

@@ -8,7 +8,7 @@ use crate::job::{Direction, TargetOrder, Verbs};
 
 use super::{Candidate, Next, Thread, nanos};
 
-/// Shortest pause of a job that waits for its turn in a flow.
+/// The shortest pause of a job that waits for its turn in a flow.
 const TURN: Duration = Duration::from_micros(20);
 
 impl Thread<'_> {
@@ -40,7 +40,7 @@ impl Thread<'_> {
                 None => return Next::End,
             },
         };
-        // An earlier look at the clock may say too early what by now is due.
+        // The clock was read earlier; the request may be due by now.
         if candidate.due_ns > now && candidate.due_ns > self.common.now_ns() {
             self.held = Some(candidate);
             return Next::Later(candidate.due_ns);
@@ -84,7 +84,7 @@ impl Thread<'_> {
         self.ios_left -= 1;
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len_bytes));
         self.target_left = self.target_left.saturating_sub(u64::from(len_bytes));
-        // A job that only verifies its writes trims nothing.
+        // A job that only verifies its writes does not trim.
         let direction = match (self.job.verbs, direction) {
             (Verbs::TrimWrite, Direction::Trim) if !self.job.writes() => Direction::Write,
             _ => direction,

@@ -41,7 +41,8 @@ pub(in crate::run) struct Messages<'a> {
     pub(in crate::run) wake: &'a WakeEvent,
 }
 
-/// Sends moments, at least `interval` apart, until `over` is set.
+/// Count the interval from the real time of the last one, so that a late one does not make the next
+/// one come sooner.
 pub(in crate::run) fn produce(
     queue: &std::sync::mpsc::SyncSender<u64>,
     wake: &WakeEvent,

@@ -3,8 +3,9 @@
 //! Invariants:
 //! - a tag is either free or names one request in flight (or held back), whose stamps and buffer
 //!   are in its slot;
-//! - `in_flight` counts the requests that channels have taken and not given back;
-//! - nothing is measured before the ramp is over; from then on every request that completes is.
+//! - `in_flight` counts the requests that channels have taken and not returned;
+//! - nothing is measured before the ramp is over; from then on, every request that completes is
+//!   measured.
 //!
 //! Long, because one loop submits, waits and measures, and its steps share the state of tags.
 
@@ -50,9 +51,10 @@ use replaying::Replaying;
 
 pub(super) use messages::{Messages, produce};
 
-/// Time by which a sleep may end late. The rest of a wait is spent polling the clock.
+/// The time by which a sleep may end late, in nanoseconds. The rest of a wait is spent polling the
+/// clock.
 const SLEEP_SLACK_NS: u64 = 80_000;
-/// Interval at which a waiting thread checks whether it should stop.
+/// The interval at which a waiting thread checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Error numbers of Linux, from errno.h.
 const EIO: i32 = 5;
@@ -61,7 +63,7 @@ const ENOSPC: i32 = 28;
 const ETIMEDOUT: i32 = 110;
 const EDQUOT: i32 = 122;
 const EILSEQ: i32 = 84;
-/// Wrong blocks that are reported one by one; further ones are only counted.
+/// The number of wrong blocks that are reported one by one. Further ones are only counted.
 const ERRORS_TOLD: usize = 20;
 
 #[derive(Default)]
@@ -71,10 +73,11 @@ struct Slot {
     len_bytes: u32,
     target: u32,
     kind: Kind,
-    /// The content that is read will be checked.
+    /// Whether the content that is read will be checked.
     is_checked: bool,
     buffer: Option<Buffer>,
-    /// Bytes of the buffer that hold what is to be written, since it was last read into.
+    /// The number of bytes of the buffer with content for writes, since it was last used for a
+    /// read.
     filled_bytes: u32,
 }
 
@@ -98,7 +101,7 @@ impl Kind {
     }
 }
 
-/// A request that has been decided on.
+/// A request that was chosen.
 #[derive(Clone, Copy)]
 struct Candidate {
     direction: Direction,
@@ -107,7 +110,7 @@ struct Candidate {
     len_bytes: u32,
     /// The planned start; 0: now.
     due_ns: u64,
-    /// The request reads a written block back for verification.
+    /// Whether the request reads a written block back for verification.
     reads_back: bool,
 }
 
@@ -136,7 +139,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// A copy without the histograms over time.
+    /// Returns a copy without the histograms over time.
     pub(super) fn copy(&self) -> Self {
         Self {
             record: self.record.copy(),
@@ -156,15 +159,15 @@ impl Clone for Outcome {
 
 /// State that a thread shares with the watcher and other threads.
 pub(super) struct Common<'a> {
-    /// All jobs are to end.
+    /// Whether all jobs must end.
     pub(super) stop: &'a AtomicBool,
-    /// This thread's job is to end.
+    /// Whether this thread's job must end.
     pub(super) end: &'a AtomicBool,
     pub(super) clock: Instant,
 }
 
 impl Common<'_> {
-    /// Whether the job is to end before its time.
+    /// Whether the job must end before its time.
     #[inline]
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.end.load(Ordering::Relaxed)
@@ -175,7 +178,7 @@ impl Common<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Waits towards a moment: sleeps while it is far, polls the clock once it is near. May return
+    /// Waits for a moment: sleeps while it is far, and polls the clock when it is near. May return
     /// early.
     fn sleep_towards(&self, due_ns: u64) {
         let left_ns = due_ns.saturating_sub(self.now_ns());
@@ -192,12 +195,12 @@ pub(super) struct Thread<'a> {
     targets: &'a [Opened],
     common: &'a Common<'a>,
     shown: &'a Shown,
-    // Before the buffers, which they may hold.
+    // Dropped before the buffers, which they may hold.
     /// One channel for each target.
     channels: ChannelGroup,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Tags of requests that channels have taken and not yet submitted.
+    /// The tags of requests that channels have taken and not yet submitted.
     pending: Vec<u32>,
     completions: Vec<Completion>,
     /// Whether `completions` has the rest of a longer list in reverse order: the next one is at its
@@ -213,32 +216,32 @@ pub(super) struct Thread<'a> {
     held: Option<Candidate>,
     replaying: Option<Replaying>,
     iolog: Option<Writer>,
-    /// Ranges that were trimmed and are to be written: target, offset, length.
+    /// Trimmed ranges that are to be written: target, offset, length.
     trimmed: VecDeque<(u32, u64, u32)>,
     target_next: u32,
-    /// Bytes left on the current target of `TargetOrder::Sequential`.
+    /// The number of bytes left on the current target of `TargetOrder::Sequential`.
     target_left: u64,
     bytes_left: u64,
     ios_left: u64,
     pub(super) share: Option<Share>,
-    /// The desk where the watcher asks for the job's state.
+    /// The desk at which the watcher asks for the job's state.
     pub(super) desk: Option<&'a Desk>,
-    /// Number of the question that was answered last.
+    /// The number of the question that was answered last.
     answered: u64,
     /// The results up to the start of the final verification.
     before_verify: Option<Outcome>,
     floor: Option<Floor>,
     target: Option<LatencyTarget>,
-    /// Writes that were done and not yet read back, with `verify_backlog`; how many of them are
-    /// read back now.
+    /// Completed writes that were not read back yet (`verify_backlog`), and the number of them that
+    /// are read back now.
     backlog: VecDeque<(u32, u64, u32)>,
     read_back_now: usize,
     writes_since_flush: u32,
     flush_due: Option<u32>,
     since_pause: u32,
     pause_until_ns: u64,
-    /// The latencies to measure: those that the job asks for, but no `slat` where the call that
-    /// submits a request also performs it.
+    /// The latencies to measure: those that the job requests, but no `slat` if the call that
+    /// submits a request also executes it.
     measured: Measured,
     record: Record,
     verify: VerifyReport,
@@ -248,7 +251,7 @@ pub(super) struct Thread<'a> {
 }
 
 impl<'a> Thread<'a> {
-    /// Opens the channels and maps the memory. On the thread that will use them.
+    /// Opens the channels and maps the memory. Must be called on the thread that will use them.
     pub(super) fn new(
         job: &'a Job,
         targets: &'a [Opened],
@@ -256,8 +259,7 @@ impl<'a> Thread<'a> {
         shown: &'a Shown,
         wake: Option<Arc<WakeEvent>>,
     ) -> Result<Self> {
-        // The call that hands a request over is the one that does it: there is no time between the
-        // two.
+        // The call that submits a request also executes it, so there is no time between the two.
         let inline = job.mode.interface == Interface::Posix && job.mode.threads == 0;
         let measured = Measured { slat: job.measured.slat && !inline, ..job.measured };
         let (unit, max) = used_sizes(job);
@@ -291,7 +293,8 @@ impl<'a> Thread<'a> {
         let offsets = offsets.collect::<Result<Vec<_>>>()?;
         let chunks = match &job.verify {
             None => Vec::new(),
-            // Not the clone's seed: another run of the same job must find what this one wrote.
+            // The clone's seed cannot be used: another run of the same job must find what this one
+            // wrote.
             Some(verify) => targets
                 .iter()
                 .map(|target| Chunks::new(verify, target.region, unit, job.seed, !target.is_shared))
@@ -375,8 +378,8 @@ impl<'a> Thread<'a> {
         self
     }
 
-    /// Runs the job to its end. `messages` are the moments at which [`Form::Messages`] hands
-    /// requests over.
+    /// Runs the job to its end. `messages` are the moments at which [`Form::Messages`] passes
+    /// requests to the thread.
     pub(super) fn run(mut self, messages: Option<&Messages<'_>>) -> Outcome {
         let start_ns = self.common.now_ns();
         let ramp_end_ns = start_ns + nanos(self.job.ramp);
@@ -426,7 +429,7 @@ impl<'a> Thread<'a> {
         }
         self.share = None;
         if ramping {
-            // It ended before anything counted.
+            // The job ended before the measurement began.
             counters = self.begin_measuring(self.common.now_ns());
         }
         if self.job.flush_at_end && self.error.is_none() {
@@ -460,8 +463,8 @@ impl<'a> Thread<'a> {
         (begin_ns, end_ns): (u64, u64),
         in_ramp: bool,
     ) -> Outcome {
-        // Also what happened in its ramp, and while it verified: all of that may have shaped what
-        // was found.
+        // Include the ramp and the verification, because incidents there may have affected the
+        // results.
         let ChannelStatistics { resets, timeouts_polled, .. } = self.channels.statistics();
         Outcome {
             record,
@@ -513,12 +516,12 @@ impl<'a> Thread<'a> {
                     Next::Go(candidate) => {
                         self.submit(candidate, now);
                         if !barrier && self.pending.len() as u32 >= self.job.batch_submit {
-                            // Alone at the end of a queue that is full, it goes with the wait if it
-                            // is not measured how long submitting takes.
+                            // If it alone completes a full queue, it is submitted together with the
+                            // wait, unless submission is measured.
                             if self.measured.slat || !self.free.is_empty() {
                                 now = self.kick();
-                                // Handing over can take longer than the job has: seconds for a deep
-                                // queue of large blocks.
+                                // Submitting can take longer than the job's remaining time: seconds
+                                // for a deep queue of large blocks.
                                 if now >= until_ns || self.common.is_stopped() {
                                     break;
                                 }
@@ -564,7 +567,7 @@ impl<'a> Thread<'a> {
         now
     }
 
-    /// Settles completions, at most as many as the job takes at once; the others are there for the
+    /// Settles completions, at most as many as the job takes at once. The others are left for the
     /// next turn.
     #[inline]
     fn take(&mut self, now: u64) {
@@ -581,7 +584,8 @@ impl<'a> Thread<'a> {
         if count <= max {
             completions.drain(..).for_each(|completion| self.settle(completion, now));
         } else {
-            // The first to come are at the end, where they can be taken without moving the others.
+            // The first completions are at the end of the list, so that they can be removed without
+            // moving the others.
             if !std::mem::replace(&mut self.reversed, true) {
                 completions.reverse();
             }
@@ -662,7 +666,7 @@ impl<'a> Thread<'a> {
         let tolerance = &self.job.tolerance;
         let (reads, is_full) = (slot.kind == Kind::Read, matches!(error.errno, ENOSPC | EDQUOT));
         if is_full && slot.kind == Kind::Write && self.job.until_full {
-            // The end, not an error.
+            // This is the end, not an error.
             (self.bytes_left, self.held) = (0, None);
             return;
         }
@@ -703,7 +707,7 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// A time that stands for "forever".
+/// A duration that means "forever".
 const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) fn nanos(duration: Duration) -> u64 {
@@ -725,8 +729,8 @@ fn writer(job: &Job, targets: &[Opened], common: &Common<'_>) -> Result<Option<W
     Writer::create(path, &names, common.now_ns()).map(Some)
 }
 
-/// How the buffers of requests are mapped. Reserved huge pages were reserved for others, unless the
-/// job asks for them.
+/// Returns options for the memory of request buffers. Reserved huge pages are used only if the job
+/// requests them, because they were reserved for others.
 fn memory(job: &Job, targets: &[Opened]) -> ArenaOptions {
     let shared = targets.iter().any(|target| target.device.info().shared_memory);
     ArenaOptions { shared, huge_pages_only: job.huge_pages }

@@ -1,6 +1,6 @@
 //! Replays the requests of a log, at its times.
 //!
-//! A request is due when as much time has passed since the begin as in the log, even if earlier
+//! A request is due when as much time has passed since the beginning as in the log, even if earlier
 //! requests are late. Its latency counts from that time, as with a rate.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Replaying {
 }
 
 impl Thread<'_> {
-    /// The next request of the log, if it may go now.
+    /// Returns the next request of the log, if it may be submitted now.
     pub(super) fn next_of_log(&mut self, now: u64) -> Next {
         let Some(log) = &mut self.replaying else { return Next::End };
         if self.bytes_left == 0 || self.ios_left == 0 {

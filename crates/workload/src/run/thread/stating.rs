@@ -12,8 +12,8 @@ impl Thread<'_> {
         self.desk.is_some_and(|desk| desk.asked() != self.answered)
     }
 
-    /// Returns the longest wait for a completion; `None`, without limit, if no watcher may ask for
-    /// the state.
+    /// Returns the longest wait for a completion; `None` (no limit) if no watcher may ask for the
+    /// state.
     pub(super) fn wait_limit(&self) -> Option<Duration> {
         self.desk.map(|_| LOOK)
     }

@@ -24,8 +24,7 @@ impl Thread<'_> {
             Direction::Write => Kind::Write,
             Direction::Trim => Kind::Trim,
         };
-        // Reads among the writes of a job whose writes are only verified may meet what was never
-        // written.
+        // Reads of a job that verifies its writes may meet blocks that were never written.
         let mixed = matches!(self.job.verbs, Verbs::Mixed { .. });
         slot.is_checked =
             candidate.reads_back || !(only_reads && mixed && direction == Direction::Read);
@@ -80,8 +79,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Gives a request to its channel, which has room: it holds no more requests than there are
-    /// tags.
+    /// Passes a request to its channel. The channel has room, because it holds no more requests
+    /// than there are tags.
     #[inline]
     pub(super) fn hand_over(&mut self, tag: u32, request: Request) {
         let target = self.slots[tag as usize].target as usize;
@@ -98,8 +97,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Needs a free tag. The flush is for writes that have completed; those in flight are for the
-    /// next one.
+    /// Submits a flush, which needs a free tag. The flush covers writes that have completed; those
+    /// in flight are covered by the next one.
     pub(super) fn submit_flush(&mut self, target: u32, now: u64) {
         if let Some(tag) = self.free.pop() {
             let slot = &mut self.slots[tag as usize];

@@ -22,8 +22,8 @@ impl Thread<'_> {
         }
         let Some(buffer) = &slot.buffer else { return };
         let bytes = &buffer.as_slice()[..slot.len_bytes as usize];
-        // A job that writes knows what it wrote; one that only reads takes any write of the same
-        // seed or another.
+        // A job that writes knows what it wrote. A job that only reads accepts any write, with the
+        // same seed or another.
         let (looked_at, mut wrong) = chunks.check(slot.offset_bytes, bytes, self.job.writes());
         self.verify.blocks += looked_at;
         let len_bytes = slot.len_bytes;
@@ -106,7 +106,7 @@ impl Thread<'_> {
         std::mem::swap(&mut self.record, &mut record);
         let max = self.slots.first().and_then(|slot| slot.buffer.as_ref().map(Buffer::len));
         for target in 0..self.targets.len() {
-            // With a backlog, only what was not read back yet.
+            // With a backlog, read only the writes that were not read back yet.
             let ranges = match verify.backlog {
                 0 => self.chunks[target].written(max.unwrap_or(0) as u32),
                 _ => {

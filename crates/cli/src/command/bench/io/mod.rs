@@ -1,9 +1,9 @@
-//! `qpair bench io`: fio's words, its job files, and its reports.
+//! `qpair bench io`: fio's options, its job files, and its reports.
 //!
-//! - `words`: the options of jobs, in the order in which they stand on the command line;
-//! - `plan`: the jobs, shown instead of run;
-//! - `status`: reports of a run that goes on;
-//! - `stores`: what jobs may not write over.
+//! - `words`: the options of jobs, in their order on the command line;
+//! - `plan`: shows the jobs instead of running them;
+//! - `status`: reports during a run;
+//! - `stores`: refuses to overwrite stores.
 
 mod plan;
 mod status;
@@ -177,7 +177,7 @@ impl Io {
         for (number, file) in self.own.files.iter().enumerate() {
             let mut of_file = jobfile::read(file, &global, only)?;
             if let (1.., Some(first)) = (number, of_file.first_mut()) {
-                // Files run one after the other.
+                // Jobs of a file begin after those of the file before have ended.
                 first.wall = true;
             }
             sections.append(&mut of_file);
@@ -283,8 +283,8 @@ impl Io {
         formats.iter().map(text).collect()
     }
 
-    /// Writes a report to where reports go: behind those that are there, or in place of what is
-    /// there.
+    /// Writes a report to the output. If `behind`, appends it to earlier reports; otherwise
+    /// replaces them.
     fn put(&self, text: &str, behind: bool) -> Result<()> {
         let Some(path) = &self.own.output else {
             return print_bytes(text.as_bytes());
@@ -304,7 +304,7 @@ impl Io {
     }
 }
 
-/// Whether a file can be written there, or made. `what` names the file.
+/// Checks that a file can be written or created. `what` names the file in the error.
 fn check_file(path: &Path, what: impl std::fmt::Display) -> Result<()> {
     let failed = |error| Failure::io(&error, format_args!("writing {what}"));
     let may = |path: &Path, access| {
@@ -351,7 +351,7 @@ fn remove(files: &[PathBuf]) -> Result<()> {
         }
         _ => Ok(()),
     };
-    // One that stays is no reason to leave the others.
+    // If one file cannot be removed, the others still are.
     let mut all = Ok(());
     for path in files {
         all = all.and(gone(path));

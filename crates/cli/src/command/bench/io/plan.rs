@@ -1,4 +1,4 @@
-//! Jobs as they would run.
+//! Shows jobs without running them.
 
 use qpair_block::format_bytes;
 use qpair_workload::options::Plan;

@@ -1,4 +1,4 @@
-//! Reports of a run that goes on: `--status-interval`.
+//! Reports during a run: `--status-interval`.
 
 use qpair_block::locks::Mutex;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use qpair_workload::{Live, Observer, RunReport};
 use crate::failure::{Failure, Result};
 use crate::show::live::LiveLine;
 
-/// Watches a run: the live line, and the states that are written meanwhile.
+/// Watches a run: shows the live line, and writes the state at each interval.
 pub(super) struct States<'a, F> {
     line: &'a LiveLine,
     every: Option<Duration>,
-    /// Writes a report; how many there were before.
+    /// Writes a report. Receives the number of earlier reports.
     write: F,
     written: Mutex<(u32, Option<Failure>)>,
 }
@@ -52,7 +52,7 @@ impl<F: Fn(&RunReport, u32) -> Result<()> + Sync> Observer for States<'_, F> {
         }
     }
 
-    /// Also where nobody can be told what was found: a report that cannot be written ends the run.
+    /// A report that cannot be written ends the run, because nobody would see the results.
     fn stop(&self) -> bool {
         self.line.stop() || self.written.lock().1.is_some()
     }

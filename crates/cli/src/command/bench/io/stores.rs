@@ -1,18 +1,18 @@
-//! Stores among what jobs write to.
+//! Finds stores among the files that jobs write to.
 
 use qpair::inspect::holds_store;
 use qpair_workload::Job;
 
 use crate::failure::{Exit, Failure, Result};
 
-/// Refuses to write over a closed store, or its log, unless a job is told to by force. Open ones
-/// are locked.
+/// Refuses to write over a closed store or its log, unless a job sets `force`. Open stores are
+/// locked anyway.
 pub(super) fn refuse(jobs: &[Job]) -> Result<()> {
     let writing = jobs.iter().filter(|job| job.writes() && !job.force);
     let targets = writing.flat_map(|job| job.targets.iter().map(move |target| (job, target)));
     for (job, target) in targets {
         for path in target.spec.paths() {
-            // What cannot be read is opened, and told of, by the job.
+            // If the file cannot be read, the job opens it and reports the error.
             if holds_store(path).unwrap_or(false) {
                 let what = format!(
                     "job {} writes to {}, which holds a qpair store",

@@ -1,4 +1,4 @@
-//! The options of jobs as arguments, made from the one table of them.
+//! The options of jobs as command-line arguments, generated from the table of options.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use qpair_workload::options::{Definition, Known, OPTIONS, Takes, Topic, UNSUPPOR
 use crate::failure::{Exit, Failure, Result};
 use crate::show::output::Output;
 
-/// Options of fio's command that are not supported, and what there is instead.
+/// Options of fio's command that are not supported, and what to use instead.
 const OTHERS: &[(&str, &str)] = &[
     ("minimal", "--output-format=csv or json is for programs"),
     ("append-terse", "--output-format=normal,csv"),
@@ -45,7 +45,7 @@ fn id(name: &str) -> String {
     format!("job:{name}")
 }
 
-/// Adds every option, by topic, and those of fio's that are to be refused by name.
+/// Adds every option, by topic, and the options of fio that are refused by name.
 pub(super) fn augment(mut command: Command) -> Command {
     for topic in Topic::ALL {
         for option in OPTIONS.iter().filter(|option| option.topic == topic) {
@@ -72,15 +72,15 @@ fn argument(option: &'static Definition) -> Arg {
         .action(ArgAction::Append);
     if option.takes.may_be_bare() {
         arg = arg.num_args(0..=1).default_missing_value("1");
-        // As with fio, a flag's value stands behind a =, so that --thread a.fio leaves the file
-        // alone.
+        // As in fio, a flag's value needs a =, so that --thread a.fio does not consume the file
+        // name.
         arg = arg.require_equals(option.takes == Takes::Flag);
     }
     arg
 }
 
-/// Words of a command line with the second dash that fio does not ask for: `bench io -rw=read`.
-/// This command has no short options that could be meant.
+/// Adds the second dash to options that have only one, as fio accepts them: `bench io -rw=read`.
+/// This command has no short options to confuse them with.
 pub(crate) fn as_fio_takes_them(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words.get(1).is_none_or(|word| word != "bench")
