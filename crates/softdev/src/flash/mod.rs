@@ -4,8 +4,8 @@
 //! done. Invariants:
 //!
 //! - The same calls with the same times give the same answers: the model reads no clock.
-//! - An answer is never before the command came.
-//! - The times that callers give may decrease a little, because several threads run the queues; the
+//! - An answer is never before the time at which the command came.
+//! - The times that callers give may decrease a little, because several threads run the queues. The
 //!   model then uses the later time.
 
 mod calendar;

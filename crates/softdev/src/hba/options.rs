@@ -10,7 +10,7 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::timing::DiskProfile;
 use crate::medium::MediumOptions;
 
-/// Disks at most: each has a phy of its own; and behind expanders.
+/// The maximum numbers of disks at phys of the controller and behind expanders.
 const DISKS_MAX: usize = 32;
 const EXPANDED_DISKS_MAX: usize = 1024;
 
@@ -91,10 +91,10 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Parses `disks=2,size=1GiB,block=4096,...`: disks are all alike.
+    /// Parses `disks=2,size=1GiB,block=4096,...`. All disks have the same options.
     ///
     /// # Errors
-    /// `Invalid`, and names the option.
+    /// `Invalid`; the error names the option.
     pub fn parse(text: &str) -> Result<Self> {
         let text: Vec<&str> = text.split(',').filter(|option| !option.is_empty()).collect();
         let Written { mut options, disk, disks } = KEYS.read(&text.join(","))?;
@@ -135,7 +135,7 @@ impl SoftHbaOptions {
     }
 }
 
-/// The options as text has them.
+/// The options in the form of the text.
 #[derive(Clone, Default)]
 struct Written {
     options: SoftHbaOptions,
