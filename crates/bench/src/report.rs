@@ -20,7 +20,7 @@ pub struct LatencyReport {
 }
 
 impl LatencyReport {
-    /// From a histogram of nanoseconds.
+    /// Converts a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let us = |ns: u64| ns as f64 / 1000.0;
         Self {
@@ -54,7 +54,6 @@ impl PartReport {
     }
 }
 
-/// Returns the release of the running kernel.
 pub(crate) fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }

@@ -97,7 +97,8 @@ impl<S: KvSession> CommitClient<S> {
                 let random = &mut self.random;
                 self.records
                     .extend((0..options.rows_per_tx).map(|_| random.u64(0..options.records)));
-                // All clients take locks in one order, so that none waits in a circle.
+                // All clients take locks in one order, so that no clients wait for each other in a
+                // cycle.
                 self.records.sort_unstable();
             }
             CommitWork::Insert => {
@@ -110,7 +111,7 @@ impl<S: KvSession> CommitClient<S> {
 }
 
 impl<S: KvSession> Client for CommitClient<S> {
-    /// The round of the values; the records are the client's.
+    /// The round of the values. The client keeps the records.
     type Request = u64;
 
     fn draw(&mut self) -> Option<u64> {

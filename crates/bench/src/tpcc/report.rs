@@ -25,7 +25,7 @@ pub struct TpccLatency {
 }
 
 impl TpccLatency {
-    /// From a histogram of nanoseconds.
+    /// Converts a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let LatencyReport { mean, p50, p99, max, .. } = LatencyReport::of(histogram);
         let p95 = histogram.value_at_quantile(0.95) as f64 / 1000.0;

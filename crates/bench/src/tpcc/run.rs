@@ -35,7 +35,7 @@ pub struct TpccOptions {
     pub rate_per_s: Option<f64>,
     /// The durability that commits wait for.
     pub durability: Durability,
-    /// Whether all tables are read once before the run, for a store that fits into memory.
+    /// Stores are loaded once and used by later builds, so columns must not move.
     pub read_first: bool,
     /// Whether the twelve conditions are checked afterwards.
     pub check: bool,
@@ -82,7 +82,7 @@ pub fn run_tpcc<K: Kv>(
     if scale.warehouses == 0 || scale.items == 0 || scale.customers == 0 {
         return Err(Error::new(ErrorKind::Invalid, "a database needs at least one warehouse"));
     }
-    // One item more is asked for by new orders that are rolled back.
+    // New orders that are rolled back ask for one item beyond the last.
     if scale.warehouses > keys::WAREHOUSE_MAX || scale.items >= keys::NUMBER_MAX {
         let (warehouses, items) = (keys::WAREHOUSE_MAX, keys::NUMBER_MAX - 1);
         return Err(Error::new(

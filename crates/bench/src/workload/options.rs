@@ -50,9 +50,10 @@ pub struct RunOptions {
     /// Seconds for each of 8 combinations to measure the device alone afterwards; 0: it is not
     /// measured.
     pub ceiling_seconds: f64,
-    /// The most requests that a worker has in flight.
+    /// The maximum number of requests that a worker has in flight.
     pub depth: u32,
-    /// The most page reads among these requests; 0: the number is adapted to the throughput.
+    /// The maximum number of page reads among these requests; 0: the number is adapted to the
+    /// throughput.
     pub reads: u32,
     /// The number of completions that a busy worker tries to take at once.
     pub batch: u32,

@@ -40,7 +40,7 @@ pub struct Report {
     pub ops_per_s: f64,
     /// Reads of the device per second.
     pub device_reads_per_s: f64,
-    /// The most page reads that all workers together could have in flight at the end.
+    /// The maximum number of page reads that all workers together could have in flight at the end.
     pub reads_in_flight_max: u64,
     /// Writes of the device per second.
     pub device_writes_per_s: f64,

@@ -14,7 +14,7 @@ use super::keys::{USERS, key, mixed, noise};
 use super::mix::{Kind, YcsbWorkload};
 use super::zipfian::{Scrambled, Zipfian};
 
-/// The most records of a scan.
+/// The maximum number of records of a scan.
 const SCAN_MAX: usize = 100;
 
 /// Options of a run.
@@ -82,8 +82,8 @@ pub(crate) struct YcsbClient<S> {
 }
 
 impl<S: KvSession> YcsbClient<S> {
-    /// Makes a client. `latest`: the distribution over all records, for the workload that reads the
-    /// newest records.
+    /// Creates a client. `latest`: the distribution over all records, for the workload that reads
+    /// the newest records.
     pub(crate) fn new(
         session: S,
         number: usize,

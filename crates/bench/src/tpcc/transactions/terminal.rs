@@ -73,7 +73,7 @@ impl<S: KvSession> Terminal<S> {
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
-        // The one in the middle, rounded up, counted from 1.
+        // The standard selects the customer in the middle, rounded up, counted from 1.
         match ids.get(ids.len().div_ceil(2).wrapping_sub(1)) {
             Some(&id) => Ok(id as u16),
             None => Err(missing(CUSTOMER_BY_NAME, &from)),

@@ -30,8 +30,7 @@ struct State {
     bytes: usize,
     /// Some of the commits up to this timestamp may be missing.
     missing_up_to: u64,
-    /// For each validation, the last timestamp given before it began, with the number of
-    /// validations that share it.
+    /// The number of validations by the last timestamp given before they began.
     validating: BTreeMap<u64, u32>,
 }
 
