@@ -2,19 +2,19 @@
 
 use qpair_wire::{put_text, text, u8_at};
 
-/// The bytes of inquiry data as encoded here.
+/// The size of inquiry data as encoded here, in bytes.
 pub const INQUIRY_BYTES: usize = 96;
-/// Type of a direct access block device: a disk.
+/// The type of a direct access block device: a disk.
 pub const TYPE_DISK: u8 = 0x00;
-/// Type of a host-managed zoned disk.
+/// The type of a host-managed zoned disk.
 pub const TYPE_ZONED: u8 = 0x14;
-/// Type of a unit that does not exist.
+/// The type of a unit that does not exist.
 pub const TYPE_NONE: u8 = 0x1F;
 
 /// Standard inquiry data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inquiry {
-    /// The peripheral qualifier. 0: there is a unit; 1: there could be one; 3: there cannot be one.
+    /// The peripheral qualifier. 0: the unit exists; 1: it could exist; 3: it cannot exist.
     pub qualifier: u8,
     /// The type of device.
     pub device_type: u8,

@@ -1,5 +1,5 @@
-//! The answer of a study: which interface to use on the machine and why, in sentences, or what is
-//! missing to say so.
+//! The answer of a study in sentences: the interface to use on the machine and the reasons, or the
+//! data that is missing for an answer.
 
 use qpair_plots::{range, thousands};
 

@@ -1,7 +1,7 @@
 //! The five papers: for each figure or section a file, with its experiments, its findings and their
 //! tests. [`PAPERS`] lists them all.
 //!
-//! Always holds: the name of a finding is unique and begins with its paper's, and
+//! Invariant: the name of a finding is unique and begins with the name of its paper.
 //! `docs/design/study.md` has the same findings, which a test checks.
 
 #[cfg(test)]
