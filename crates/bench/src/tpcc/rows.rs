@@ -137,7 +137,7 @@ pub(crate) const fn dist(district: u8) -> Text {
 mod tests {
     use super::*;
 
-    /// Stores are loaded once and used by later builds.
+    /// Stores are loaded once and used by later builds, so columns must not move.
     #[test]
     fn columns_are_where_they_always_were() {
         let texts = [customer::CREDIT, customer::DATA, history::DATA, order_line::DIST_INFO];

@@ -35,7 +35,7 @@ pub struct TpccOptions {
     pub rate_per_s: Option<f64>,
     /// The durability that commits wait for.
     pub durability: Durability,
-    /// Stores are loaded once and used by later builds, so columns must not move.
+    /// Whether all tables are read once before the run, for a store that fits into memory.
     pub read_first: bool,
     /// Whether the twelve conditions are checked afterwards.
     pub check: bool,

@@ -37,7 +37,7 @@ struct OpenPage {
     admitted_ns: u64,
 }
 
-/// Whether a write is complete only when it is on the medium.
+/// Counts of the work that a drive has done since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashCounts {
     /// Bytes written by commands, rounded up to units of 4 KiB.
@@ -67,7 +67,7 @@ pub(super) struct Model {
     times: Times,
     controller_ns: u64,
     command_ns: u64,
-    /// Whether a write is done when the medium has it.
+    /// Whether a write is complete only when it is on the medium.
     write_through: bool,
     protected: bool,
     capacity_bytes: u64,

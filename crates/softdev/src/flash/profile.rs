@@ -20,8 +20,7 @@ pub struct Profile {
     pub pages_per_block: u32,
     /// The time to read a page from the cells into the die's register (tR).
     pub read_ns: u64,
-    /// The number of pages that are erased together. A small drive has fewer, so that a die has at
-    /// least 16 blocks.
+    /// The time to program a whole page from the die's register into the cells (tPROG).
     pub program_ns: u64,
     /// The time to erase a block (tBERS).
     pub erase_ns: u64,

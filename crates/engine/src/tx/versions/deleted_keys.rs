@@ -30,6 +30,7 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// A span that covers no snapshot.
     const NONE: Self = Self { born: u64::MAX, gone: 0 };
 
     fn with(self, other: Self) -> Self {
