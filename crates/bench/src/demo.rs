@@ -14,7 +14,6 @@ use crate::records::STORE_BYTES_PER_RECORD;
 use crate::report::kernel_release;
 use crate::workload::{Report, RunOptions, Workload, open_filled, run};
 
-/// Options of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoOptions {
     /// The folder in which the store is created and removed.
@@ -315,8 +314,8 @@ fn find_ceiling(
     progress: &dyn Progress,
 ) -> Result<Best> {
     let mut best: Option<Best> = None;
-    // Synchronous calls are never the ceiling of a device; they need not be tried where there is
-    // anything else.
+    // Synchronous calls are never the ceiling of a device, so they are tried only if there is no
+    // other interface.
     let asynchronous = |interface: &Interface| *interface != Interface::Posix;
     let some =
         available.iter().any(|(interface, outcome)| outcome.is_ok() && asynchronous(interface));

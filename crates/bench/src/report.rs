@@ -7,7 +7,6 @@ use serde::Serialize;
 /// Latencies of operations in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LatencyReport {
-    /// The mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,

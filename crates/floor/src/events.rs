@@ -100,8 +100,8 @@ fn parse(line: &str) -> Option<Line<'_>> {
 /// Computes the mean times from a trace. The clock has a resolution of one microsecond; the mean
 /// over many I/Os is finer.
 fn spans(text: &str, device: &str) -> Option<Spans> {
-    // By place, the time when the request was queued, and the time when the driver got it. With
-    // several paths to a drive, a request may name the device of one path.
+    // The times when a request was queued and when the driver got it, by place. With several paths
+    // to a drive, a request may name the device of one path.
     let mut open: HashMap<(u64, u64), (f64, Option<f64>)> = HashMap::new();
     let mut found = Spans { ios: 0, block_us: 0.0, driver_us: 0.0 };
     for line in text.lines().filter_map(parse) {

@@ -135,7 +135,6 @@ impl Gap {
 /// The turns of one way, by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
-    /// The way.
     pub way: Way,
     /// The turns, one for each round.
     pub turns: Vec<Turn>,
@@ -172,7 +171,6 @@ pub struct Parts {
 /// The results of a load over all ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The load.
     #[serde(flatten)]
     pub load: Load,
     /// The turns of each [`Way`].
@@ -218,7 +216,6 @@ pub struct Report {
     pub program: String,
     /// The start of the run, in seconds since 1970.
     pub begun_s: u64,
-    /// The machine.
     pub machine: qpair_machine::Machine,
     /// The name of the drive, as it was given.
     pub device: String,

@@ -20,11 +20,9 @@ use crate::turn::{Length, part};
 /// Options of a floor measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The drive.
     pub drive: Which,
     /// The drivers of this program.
     pub drivers: Drivers,
-    /// The loads.
     pub loads: Vec<Load>,
     /// The length of a turn.
     pub time: Duration,

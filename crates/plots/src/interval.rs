@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn intervals_are_student_s() {
-        // Of 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. Around zero there are
-        // no logarithms.
+        // The values 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. There are no
+        // logarithms around zero.
         let (mean, half) = student(&[1.0, 2.0, 3.0, 4.0, 5.0], Confidence::Shown).unwrap();
         assert!(near(mean, 3.0) && near(half, 1.963), "{mean} {half}");
         let interval = Interval::of(&[0.0, 10.0, 20.0]).unwrap();

@@ -6,9 +6,7 @@ use qpair_wire::{put, u8_at};
 /// The data of READ CAPACITY (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// The last block.
     pub last_block: u64,
-    /// The bytes of a block.
     pub block_bytes: u32,
     /// The type of protection information, 1 to 3; 0 for none.
     pub protection: u8,

@@ -16,7 +16,6 @@ pub const TYPE_NONE: u8 = 0x1F;
 pub struct Inquiry {
     /// The peripheral qualifier. 0: the unit exists; 1: it could exist; 3: it cannot exist.
     pub qualifier: u8,
-    /// The type of device.
     pub device_type: u8,
     /// Whether the medium is removable.
     pub is_removable: bool,
@@ -61,7 +60,7 @@ impl Inquiry {
         data[0] = self.qualifier << 5 | self.device_type & 0x1F;
         data[1] = u8::from(self.is_removable) << 7;
         data[2] = self.version;
-        // Response format 2, and hierarchical LUNs.
+        // The response format is 2, and LUNs are hierarchical.
         data[3] = 0x12;
         data[4] = (INQUIRY_BYTES - 5) as u8;
         data[5] = u8::from(self.protect);

@@ -37,7 +37,6 @@ pub fn decode_supported(data: &[u8]) -> Option<&[u8]> {
     body(data, page::SUPPORTED)
 }
 
-/// Decodes the serial number.
 #[must_use]
 pub fn decode_serial(data: &[u8]) -> Option<String> {
     body(data, page::UNIT_SERIAL_NUMBER).map(text)

@@ -167,7 +167,6 @@ impl Config {
         self
     }
 
-    /// Sets the number of threads.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;

@@ -54,7 +54,6 @@ pub struct Series {
 pub struct Group {
     /// The property that the series share, such as "one core"; empty if there is none to state.
     pub title: String,
-    /// The series.
     pub series: Vec<Series>,
 }
 

@@ -176,8 +176,8 @@ impl Device {
         }
     }
 
-    /// Whether the disk is provided by a hypervisor, or is no hardware at all, such as zram and
-    /// loop devices.
+    /// Whether a hypervisor provides the disk, or the disk is not hardware, such as zram and loop
+    /// devices.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         let names = ["vd", "xvd", "zram", "loop", "ram"];
@@ -296,7 +296,6 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Returns the number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus.len() as u32

@@ -6,7 +6,6 @@
 use qpair_plots::Interval;
 use serde::{Deserialize, Serialize};
 
-/// A threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {

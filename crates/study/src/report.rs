@@ -30,7 +30,6 @@ pub struct StudyReport {
     pub took_s: f64,
     /// The settings of the study.
     pub settings: Settings,
-    /// The machine.
     pub machine: qpair_machine::Machine,
     /// The number of cores that could be used.
     pub cores: u32,

@@ -38,7 +38,6 @@ pub struct CommitOptions {
     pub records: u64,
     /// The number of rows of a transaction.
     pub rows_per_tx: u32,
-    /// The number of clients.
     pub clients: usize,
     /// Seconds to measure. Inserts run until all records are inserted.
     pub seconds: f64,

@@ -13,7 +13,7 @@ pub(crate) struct KindTally {
     pub(crate) conflicts: u64,
     /// Requests that needed more than one attempt.
     pub(crate) retried: u64,
-    /// Latencies of all requests, nanoseconds.
+    /// Latencies of all requests, in nanoseconds.
     pub(crate) histogram: Histogram<u64>,
 }
 
@@ -41,7 +41,6 @@ pub(crate) fn per(ops: u64, count: u64) -> f64 {
 }
 
 impl Measured {
-    /// Returns the number of requests.
     pub(crate) fn requests(&self) -> u64 {
         self.kinds.iter().map(KindTally::count).sum()
     }

@@ -8,7 +8,6 @@ pub const TABLES: [&str; 1] = ["bench"];
 
 pub(crate) const RECORDS: TableId = TableId(0);
 
-/// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 120;
 
 /// Returns the key of a record: its number, big-endian, so that keys sort as numbers do.

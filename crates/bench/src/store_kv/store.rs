@@ -64,7 +64,6 @@ impl StoreKv {
         Ok(Self { store, tables, log, isolation: Isolation::default(), commits })
     }
 
-    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store

@@ -24,7 +24,6 @@ pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
 pub struct TpccOptions {
     /// The size of the database.
     pub scale: Scale,
-    /// The number of terminals.
     pub terminals: usize,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,

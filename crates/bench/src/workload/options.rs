@@ -11,7 +11,6 @@ use crate::kv::{Durability, durability_name};
 use crate::records::TABLES;
 use crate::store_kv::{StoreKv, StoreKvOptions};
 
-/// Options of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunOptions {
     /// The path of the store; a store that does not exist is created and filled.
@@ -19,7 +18,6 @@ pub struct RunOptions {
     /// The drivers of a store on devices that bypass the kernel.
     #[serde(skip)]
     pub drivers: Drivers,
-    /// The number of records.
     pub records: u64,
     /// Memory for pages in bytes.
     pub memory_bytes: u64,

@@ -8,13 +8,11 @@ use crate::store_kv::Warmed;
 /// The configuration and results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The workload.
     pub workload: String,
     /// The interface that was used.
     pub io: String,
     /// The mode of the interface.
     pub io_mode: String,
-    /// The number of workers.
     pub workers: usize,
     /// The number of tasks of each worker.
     pub tasks: usize,

@@ -34,7 +34,6 @@ pub(crate) fn key_of_mixed(mixed: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// Returns the key of a record.
 pub(crate) fn key(record: u64) -> [u8; KEY_BYTES] {
     key_of_mixed(mixed(record))
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - a slot's list is in the slot, or with the lane of the slot's target;
-//! - a target slot whose unit is no target any more takes no commands, and is cleared when its lane
-//!   has no commands left.
+//! - a target slot whose unit was removed takes no commands, and is cleared when its lane has no
+//!   commands left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

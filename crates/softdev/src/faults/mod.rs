@@ -55,7 +55,6 @@ impl Faults {
         Self { is_empty: plan.is_empty(), plan, commands: AtomicU64::new(0) }
     }
 
-    /// The plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan

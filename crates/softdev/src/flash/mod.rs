@@ -1,7 +1,7 @@
 //! A timing model of a flash drive.
 //!
-//! The model runs in virtual time: it is told when a command came, and returns when the command is
-//! done. Invariants:
+//! The model runs in virtual time. Callers pass the time when a command came, and the model returns
+//! when the command is done. Invariants:
 //!
 //! - The same calls with the same times give the same answers: the model reads no clock.
 //! - An answer is never before the time at which the command came.

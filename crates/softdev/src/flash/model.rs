@@ -45,7 +45,6 @@ pub struct FlashCounts {
     /// Bytes of programmed pages: those of the host, those of garbage collection, and the space
     /// left empty when a flush did not wait for a page to fill.
     pub programmed_bytes: u64,
-    /// Blocks erased.
     pub erased_blocks: u64,
     /// Bytes in the SLC cache, as of the last time that each die was advanced.
     pub slc_bytes: u64,

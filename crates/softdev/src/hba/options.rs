@@ -14,7 +14,6 @@ use crate::medium::MediumOptions;
 const DISKS_MAX: usize = 32;
 const EXPANDED_DISKS_MAX: usize = 1024;
 
-/// Options of a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskOptions {
     /// The size in bytes, a positive multiple of the logical block. With 0, a disk on a file has
@@ -42,7 +41,6 @@ impl Default for DiskOptions {
     }
 }
 
-/// Options of a soft HBA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftHbaOptions {
     /// The disks of the controller, at phys 0 and up.

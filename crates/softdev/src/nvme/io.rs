@@ -25,7 +25,6 @@ impl Drive {
         }
     }
 
-    /// Executes a command.
     #[inline]
     pub(super) fn execute(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Status {
         if !command.is_single_with_prps() {

@@ -24,7 +24,6 @@ use crate::medium::MediumOptions;
 /// The maximum number of namespaces.
 const NAMESPACES_MAX: usize = 256;
 
-/// Options of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceOptions {
     /// The size in bytes, a positive multiple of the logical block. With 0, a namespace on a file
@@ -62,7 +61,6 @@ pub struct SoftNvmeOptions {
     pub doorbells: Doorbells,
     /// The timing profile of the flash.
     pub profile: Profile,
-    /// The faults.
     pub faults: Plan,
 }
 

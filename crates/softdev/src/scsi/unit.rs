@@ -124,7 +124,6 @@ impl Unit {
         self.logical.reset(code);
     }
 
-    /// A hard reset.
     pub(crate) fn hard_reset(&self, code: Code) {
         self.logical.hard_reset(code);
     }

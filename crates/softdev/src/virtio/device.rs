@@ -173,7 +173,6 @@ impl SoftVirtioScsi {
         self.slots.get(usize::from(queue))
     }
 
-    /// Returns the disk of a target.
     pub(super) fn disk(&self, target: u8) -> Option<&Unit> {
         let disk = self.disks.get(usize::from(target))?;
         disk.is_plugged.load(Ordering::Acquire).then_some(&*disk.unit)

@@ -191,7 +191,6 @@ struct Said {
 }
 
 impl SoftVirtioScsi {
-    /// Runs a command.
     pub(super) fn run_command(&self, queue: &mut Queue, head: u16, mut memory: Memory) {
         let mut header = [0; COMMAND_BYTES];
         let is_whole = queue.read(&memory.read, &mut header);

@@ -39,7 +39,6 @@ mod prelude {
     pub(super) use crate::view::{View, all_configs, configs};
 }
 
-/// A paper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paper {
     /// The short name, with which the names of the findings begin.

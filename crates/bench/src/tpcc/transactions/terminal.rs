@@ -22,7 +22,6 @@ pub(crate) struct Common {
     pub(crate) seed: u64,
 }
 
-/// A terminal.
 pub(crate) struct Terminal<S> {
     pub(super) session: S,
     pub(super) random: Rng,

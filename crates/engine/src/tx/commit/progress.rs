@@ -164,7 +164,8 @@ impl Progress {
     async fn phases(&mut self, tx: &Arc<Tx>) -> Result<()> {
         let shared = &tx.shared;
         if self.phase == Phase::Prepare {
-            // Once, not for each attempt: an attempt that finds no space causes checkpoints.
+            // The check comes once, and not before each attempt: an attempt that finds no space
+            // causes checkpoints.
             check_here(shared)?;
             Worker::let_log_pass(shared).await?;
             SpaceRetry::tried(shared, async || {

@@ -67,8 +67,8 @@ impl Recent {
     /// Begins a validation: from here on the keys of commits are noted.
     pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Validating {
         let mut state = self.state.lock();
-        // Under the oracle's lock: a commit that takes a later timestamp sees the count, and is
-        // noted.
+        // The call runs under the oracle's lock: a commit that takes a later timestamp sees the
+        // count, and is noted.
         let since = oracle.last_given(|| self.validating.fetch_add(1, Ordering::SeqCst));
         *state.validating.entry(since).or_default() += 1;
         Validating { recent: self.clone(), since }

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(seen, model.len());
     }
 
-    /// Keys of every length around the longest that lies in a row.
+    /// Tests keys of every length around the longest that lies in a row.
     #[test]
     fn long_keys_are_found() {
         let mut shard = Shard::default();
