@@ -85,8 +85,8 @@ impl Future for Wait<'_> {
                     "use the transaction that the closure receives",
                 )));
             }
-            // Both this store and the loads in `is_wait_cycle` are SeqCst: of two transactions that
-            // wait for each other, at least one sees the other's wait.
+            // SeqCst, as the loads in `is_wait_cycle`: of two transactions that wait for each
+            // other, at least one sees the other's wait.
             self.info.waits.store(self.row.encode() + 1, Ordering::SeqCst);
             if is_wait_cycle(self.tx, self.owner, self.row)
                 && is_wait_cycle(self.tx, self.owner, self.row)

@@ -18,7 +18,7 @@ pub(crate) struct Load {
     pub(crate) bytes: u64,
     /// The share of commands that read; the others write.
     pub(crate) reads: f64,
-    /// Whether the commands are in order, or at random places.
+    /// Whether the commands are in order. Otherwise they are at random places.
     pub(crate) sequential: bool,
     /// Whether writes are forced to the medium.
     pub(crate) fua: bool,
