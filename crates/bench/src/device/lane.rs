@@ -109,7 +109,7 @@ impl Lane {
 
     /// Takes a free buffer.
     pub(super) fn buffer(&mut self) -> Result<Buffer> {
-        let lost = || Error::new(ErrorKind::NoMemory, format!("{DOING}: no buffer"));
+        let lost = || Error::new(ErrorKind::NoMemory, format!("{DOING}: a buffer is missing"));
         self.free.pop().ok_or_else(lost)
     }
 

@@ -65,7 +65,7 @@ pub(super) fn prepare<K: Kv>(
                     "the store was loaded with {has} records of {bytes} bytes; {records} of \
                      {value_bytes} were asked for"
                 ),
-                format!("--records {has}, or another --store"),
+                format!("choose --records {has}, or another --store"),
             ));
         }
         return Ok((loaded, None));

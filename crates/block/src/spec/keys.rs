@@ -283,7 +283,7 @@ impl<T: Clone + Default> Keys<T> {
     fn set(&self, key: &Key<T>, options: &mut T, text: &str) -> Result<()> {
         let Slot { values, read, .. } = (key.slot)(options);
         read(text).map_err(|cause| {
-            let context = format!("option {}={text} of {}", key.name, self.of);
+            let context = format!("option {}={text} of {} is not valid", key.name, self.of);
             let error = Error::new(ErrorKind::Invalid, context);
             let error = error.hint(format!("{} is {values}", key.name));
             match cause {
@@ -299,8 +299,8 @@ impl<T: Clone + Default> Keys<T> {
     /// `Invalid`, with the known keys.
     pub fn finish(&self, pairs: &[(&str, &str)], known: &[&str]) -> Result<()> {
         let Some((key, _)) = pairs.first() else { return Ok(()) };
-        let context = format!("unknown option \"{key}\" of {}", self.of);
-        Err(Error::new(ErrorKind::Invalid, context).hint(format!("known are {}", known.join(", "))))
+        let context = format!("option \"{key}\" of {} is unknown", self.of);
+        Err(Error::new(ErrorKind::Invalid, context).hint(format!("the options are {}", known.join(", "))))
     }
 
     /// Checks that each key takes the value that the options have.

@@ -101,7 +101,7 @@ impl Profile {
         Self::KEYS.check(self)?;
         let page = self.page_bytes;
         if !page.is_multiple_of(4096) || !(4096..=1 << 20).contains(&page) {
-            let context = format!("option page={page} of a profile");
+            let context = format!("option page={page} of a profile is not valid");
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("page is a multiple of 4096 from 4096 to 1MiB"));
         }
