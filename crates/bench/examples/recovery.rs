@@ -46,11 +46,11 @@ fn main() -> Result<()> {
     let numbers = [job.changes.to_string(), job.value_bytes.to_string()];
     child.args([work, path, &records.to_string(), memory]).args(numbers).arg("crash");
     let _ = child.status();
-    // Memory that the process has had before: the kernel clears it, and a hypervisor need not find
-    // it first.
+    // Touch the memory once: the kernel then only clears it, and a hypervisor need not find it
+    // first.
     let memory_bytes = qpair_block::parse_bytes(memory).map_err(|_| usage())?;
     drop(std::hint::black_box(vec![1u8; memory_bytes as usize]));
-    // When the log was read, and when what it says was done again.
+    // The times when the log was read, and when its changes were redone.
     let told: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let tell = told.clone();
     let progress = RecoveryProgress::new(move |done, all| {
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
 }
 
 fn options(path: &str, memory: &str) -> Result<Options> {
-    // No checkpoint but those that are asked for.
+    // There are no checkpoints except the requested ones.
     Options::new(path).memory(memory).map(|options| options.checkpoint_bytes(1 << 40))
 }
 

@@ -14,7 +14,6 @@ use crate::records::STORE_BYTES_PER_RECORD;
 use crate::report::kernel_release;
 use crate::workload::{Report, RunOptions, Workload, open_filled, run};
 
-/// Options of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct DemoOptions {
     /// The folder in which the store is created and removed.
@@ -128,7 +127,8 @@ fn remove_left(parent: &Path) {
             let mut files = std::fs::read_dir(entry.path()).into_iter().flatten().flatten();
             files.all(|file| file.file_name().to_string_lossy().starts_with(STORE))
         };
-        // What cannot be opened or removed is left where it is: nothing here needs it gone.
+        // A folder that cannot be opened or removed is left in place: the demo does not need it
+        // gone.
         if is_ours
             && has_store_only()
             && let Ok(dir) = File::open(entry.path())
@@ -162,7 +162,8 @@ impl Workplace {
 
 impl Drop for Workplace {
     fn drop(&mut self) {
-        // Nothing else is in the folder; if it cannot be removed there is no caller to be told.
+        // Nothing else is in the folder. If it cannot be removed, there is no caller to report that
+        // to.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -264,7 +265,7 @@ const SOFT_DRIVE_BYTES_MAX: u64 = 512 << 20;
 fn user_space(options: &RunOptions, progress: &dyn Progress) -> Result<DemoRow> {
     let store_bytes = options.records * STORE_BYTES_PER_RECORD;
     let share = (SOFT_DRIVE_BYTES_MAX as f64 / store_bytes as f64).min(1.0);
-    // Room for what is written twice.
+    // The drive has room for pages that are written twice.
     let drive_mib = ((store_bytes as f64 * share * 1.5) as u64 >> 20) + 64;
     let options = RunOptions {
         store: format!("softnvme:size={drive_mib}MiB").into(),
@@ -313,8 +314,8 @@ fn find_ceiling(
     progress: &dyn Progress,
 ) -> Result<Best> {
     let mut best: Option<Best> = None;
-    // Synchronous calls are never the ceiling of a device; they need not be tried where there is
-    // anything else.
+    // Synchronous calls are never the ceiling of a device, so they are tried only if there is no
+    // other interface.
     let asynchronous = |interface: &Interface| *interface != Interface::Posix;
     let some =
         available.iter().any(|(interface, outcome)| outcome.is_ok() && asynchronous(interface));
@@ -384,8 +385,8 @@ mod tests {
     fn a_small_demo_runs_and_leaves_nothing() {
         let dir = std::env::temp_dir().join(format!("qpair-demo-test-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        // Killed demos have left a store, and nothing; another one is running, and one folder is
-        // another program's.
+        // Two killed demos left a store or an empty folder, another demo is running, and one folder
+        // belongs to another program.
         let others = ["1", "2", "3", "4", "x"].map(|pid| dir.join(format!("qpair-demo-{pid}")));
         others.iter().for_each(|other| std::fs::create_dir(other).unwrap());
         for other in [0, 2, 4] {

@@ -7,7 +7,6 @@ use serde::Serialize;
 /// Latencies of operations in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LatencyReport {
-    /// The mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,
@@ -20,7 +19,7 @@ pub struct LatencyReport {
 }
 
 impl LatencyReport {
-    /// From a histogram of nanoseconds.
+    /// Converts a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let us = |ns: u64| ns as f64 / 1000.0;
         Self {
@@ -54,7 +53,6 @@ impl PartReport {
     }
 }
 
-/// Returns the release of the running kernel.
 pub(crate) fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }

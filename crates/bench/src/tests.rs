@@ -56,7 +56,7 @@ fn parents_are_found_from_the_root_too_and_the_time_is_told() {
 
 #[test]
 fn tpcc_keeps_all_conditions_while_pages_leave_memory() {
-    // The smallest memory there is, for a store of some megabytes.
+    // The store of some megabytes has the smallest possible memory.
     let kv = store(&TPCC_TABLES, 1 << 20);
     let options = small_tpcc(0.5, 0.1);
     for _ in 0..2 {
@@ -89,7 +89,7 @@ fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
                 "{lost:?}"
             );
             first.rollback().await?;
-            // A snapshot that is taken after the lock sees what was committed before it.
+            // A snapshot that is taken after the lock sees the commits before it.
             first.begin(begin).await?;
             first.lock(TABLE, b"k").await?;
             assert!(first.get_for_update(TABLE, b"k", &mut value).await?);
@@ -110,7 +110,7 @@ fn a_lost_update_is_a_conflict_and_a_lock_ahead_of_reads_is_none() {
         }
     });
     clients.unwrap().join().unwrap();
-    // Outside of the workers there is an error, and no panic.
+    // Outside of the workers the call fails, and does not panic.
     let mut session = kv.session(0);
     assert!(block_on(session.get_into(TABLE, b"k", &mut Vec::new())).is_err());
     kv.close().unwrap();

@@ -183,7 +183,7 @@ fn a_pair_of_polled_drives_makes_no_calls() {
 }
 
 /// With a separate I/O thread, that thread makes no call for an I/O on the channels below either.
-/// It and the caller wake each other.
+/// The two threads wake each other.
 #[test]
 fn a_thread_for_io_does_not_sleep_while_a_polled_drive_works() {
     let device = IoThreadDevice::new(open(NVME)).unwrap();

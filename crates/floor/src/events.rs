@@ -1,6 +1,6 @@
 //! Measures where an I/O spends its time in the kernel, by the tracepoints of the block layer.
 //!
-//! Always holds: tracing uses an instance of its own, so other programs' tracing is not affected.
+//! Invariant: tracing uses an instance of its own, so other programs' tracing is not affected.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,13 +14,13 @@ const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const NAME: &str = "qpair-floor";
 const EVENTS: [&str; 3] = ["block_bio_queue", "block_rq_issue", "block_rq_complete"];
 
-/// Mean times of the I/Os that were seen at every tracepoint.
+/// The mean times of the I/Os that were seen at every tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spans {
     pub(crate) ios: u64,
-    /// From the block layer's queue to the driver.
+    /// The time from the block layer's queue to the driver, in microseconds.
     pub(crate) block_us: f64,
-    /// From the driver to its completion.
+    /// The time from the driver to the completion, in microseconds.
     pub(crate) driver_us: f64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Begins tracing; `Err` has the reason why nothing can be traced here.
+    /// Begins tracing. Returns the reason as `Err` if nothing can be traced on this machine.
     pub(crate) fn begin(device: &Path) -> std::result::Result<Self, String> {
         let is_it = |mount: &&&str| {
             EVENTS.iter().all(|event| Path::new(mount).join("events/block").join(event).exists())
@@ -42,11 +42,11 @@ impl Events {
         let number = fs::metadata(device).map_err(|cause| cause.to_string())?.rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let folder = Path::new(mount).join("instances").join(NAME);
-        // Left by a process that was killed.
+        // The folder may be left from a process that was killed.
         let _ = fs::remove_dir(&folder);
         fs::create_dir(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
         let events = Self { folder, device: format!("{major},{minor}") };
-        // Processors have clocks of their own otherwise.
+        // By default, each processor has its own clock.
         events.say("trace_clock", "mono")?;
         for event in EVENTS {
             events.say(&format!("events/block/{event}/enable"), "1")?;
@@ -100,8 +100,8 @@ fn parse(line: &str) -> Option<Line<'_>> {
 /// Computes the mean times from a trace. The clock has a resolution of one microsecond; the mean
 /// over many I/Os is finer.
 fn spans(text: &str, device: &str) -> Option<Spans> {
-    // By place: when it was queued, and when the driver got it. Requests may name the device of one
-    // path of several.
+    // The times when a request was queued and when the driver got it, by place. With several paths
+    // to a drive, a request may name the device of one path.
     let mut open: HashMap<(u64, u64), (f64, Option<f64>)> = HashMap::new();
     let mut found = Spans { ios: 0, block_us: 0.0, driver_us: 0.0 };
     for line in text.lines().filter_map(parse) {

@@ -24,7 +24,7 @@ pub(crate) fn version() -> Option<String> {
     output.status.success().then(|| text.trim().to_owned())
 }
 
-/// Runs one turn; `folder` is for fio's output.
+/// Runs one turn. `folder` is the folder for fio's output.
 pub(crate) fn turn(device: &Path, folder: &Path, size_bytes: u64, ask: Ask<'_>) -> Result<Turn> {
     let said = folder.join("fio.json");
     let failed =
@@ -44,8 +44,8 @@ pub(crate) fn turn(device: &Path, folder: &Path, size_bytes: u64, ask: Ask<'_>) 
             break status;
         }
         if (ask.stop)() {
-            // Its jobs are threads, and end with it. If it has ended by itself just now, that is as
-            // good.
+            // The jobs of fio are threads, and end with it. If fio has just ended by itself, the
+            // kill has no effect.
             let _ = child.kill();
             let _ = child.wait();
             return Ok(Turn::default());

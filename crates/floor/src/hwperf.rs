@@ -77,7 +77,7 @@ impl Hwperf {
                 .hint("the kernel says why: dmesg | tail")
         };
         let mut file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
-        // Not write_all, which would begin again after a signal.
+        // write_all would begin again after a signal, so this uses write.
         file.write(words.as_bytes()).map_err(failed)?;
         let found: Found = self.read("report")?;
         let us = |ns: f64| ns / 1e3;
@@ -147,7 +147,7 @@ mod tests {
     fn its_report_is_read() {
         let folder = std::env::temp_dir().join(format!("hwperf-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        // As the module of guest/tests/floor said it.
+        // The text is the module's output in guest/tests/floor.
         let said = r#"{"format":"hwperf","version":1,"address":"0000:00:03.0","model":"QEMU NVMe Ctrl","serial":"a","rw":"randread","block_bytes":512,"depth":16,"jobs":1,"submit_cpu":0,"poll_cpu":1,"tsc_khz":2100000,"ios":900,"doorbells":900,"completions":900,"completion_doorbells":310,"strangers":0,"verified_blocks":0,"wrong_blocks":0,"counted":800,"counted_ns":300000000,"backwards":2,"ios_per_s":2666,"bytes_per_s":1364992,"latency_ns":{"mean":5990,"min":2000,"p50":6000,"p90":7000,"p99":8000,"p999":9000,"max":9100}}"#;
         fs::write(folder.join("report"), said).unwrap();
         fs::write(folder.join("run"), "").unwrap();

@@ -1,7 +1,7 @@
 //! A drive of the kernel's driver that is lent in turns to the module and to this program's driver,
 //! and then returned.
 //!
-//! Always holds: while a way runs, the drive is bound to that way's driver. At the end, even of a
+//! Invariant: while a way runs, the drive is bound to that way's driver. At the end, even of a
 //! failed run, it is bound to its original driver.
 
 use std::path::PathBuf;

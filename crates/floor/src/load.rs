@@ -68,8 +68,8 @@ pub fn paper(name: &str) -> Option<(Duration, Vec<Load>)> {
     let verbs = [["randread", "read128k"], ["randwrite", "write128k"]];
     let mut loads = Vec::new();
     let seconds = match name {
-        // Section 5.1: depth 1; IOPS and latency with one job of 4 KiB, bandwidth with 16 jobs of
-        // 128 KiB.
+        // Section 5.1 has depth 1: IOPS and latency with one job of 4 KiB, bandwidth with 16 jobs
+        // of 128 KiB.
         "table2" => {
             for [random, sequential] in verbs {
                 loads.extend(of(random, 1, 1));

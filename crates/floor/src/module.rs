@@ -75,7 +75,7 @@ pub fn build(folder: &Path, headers: Option<&Path>) -> Result<PathBuf> {
         .arg("-C")
         .arg(&headers)
         .arg(format!("M={}", folder.display()))
-        // The type information would need pahole, and nothing asks for it.
+        // Type information would need pahole, and is not used.
         .args(["W=1", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
         .stdin(Stdio::null())
         .stdout(out)
@@ -98,16 +98,16 @@ pub fn build(folder: &Path, headers: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// A folder that only root can write to, since the file in it is loaded into the kernel.
+/// A folder to which only root can write, since the file in it is loaded into the kernel.
 pub(crate) struct Private(PathBuf);
 
 impl Private {
-    /// Makes the folder of a drive that this program has on loan.
+    /// Creates the folder for a drive that this program has on loan.
     pub(crate) fn make(address: PciAddress) -> Result<Self> {
         let path = Path::new("/run/qpair").join(format!("floor.{address}"));
         let failed = |cause| Error::os(cause, format!("creating {}", path.display()));
         fs::create_dir_all("/run/qpair").map_err(failed)?;
-        // Left by a process that was killed.
+        // The folder may be left from a process that was killed.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
         Ok(Self(path))

@@ -9,7 +9,7 @@ use crate::load::Workload;
 use crate::report::{Point, Report, Turn, Way};
 use crate::table::{COLUMNS, cells, counts, in_parts, title};
 
-/// The report as HTML; `begun`: when it began, in words.
+/// Returns the report as HTML. `begun`: the time at which the measurement began, in words.
 ///
 /// # Errors
 /// `Invalid` if a plot cannot be drawn, which would be a bug.

@@ -161,11 +161,11 @@ fn job(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>, number: u32
     job.offset = Extent::Bytes(begin);
     job.size = Some(Extent::Bytes(blocks * u64::from(load.workload.block_bytes)));
     job.read_only = !load.workload.write;
-    // A user who allows writes knows that what is there is lost.
+    // A user who allows writes knows that the data on the drive is lost.
     job.force = load.workload.write;
     job.verbs = if load.workload.write { Verbs::Write } else { Verbs::Read };
     job.order = if load.workload.random { Order::Random } else { Order::Sequential };
-    // The floor keeps no map of what it has visited.
+    // The floor does not record the places that it has visited.
     job.random_map = false;
     job.block_sizes =
         [const { BlockSizes::Fixed(0) }; 3].map(|_| BlockSizes::Fixed(load.workload.block_bytes));
@@ -266,7 +266,7 @@ impl Slots for Channel {
     }
 }
 
-/// Progress that is not shown, and that passes on requests to stop.
+/// An observer that shows no progress, and passes on requests to stop.
 struct Unseen<'a>(Stop<'a>);
 
 impl Observer for Unseen<'_> {
@@ -277,7 +277,7 @@ impl Observer for Unseen<'_> {
     }
 }
 
-/// Returns the time before a turn counts.
+/// Returns the length of the ramp: the time before a turn counts.
 pub(crate) fn ramp_of(run: Duration) -> Duration {
     (run / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
 }

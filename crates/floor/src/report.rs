@@ -104,10 +104,10 @@ impl Turn {
     }
 }
 
-/// The difference of a way's latency to the floor's, from pairs of turns of one round.
+/// The difference between the latency of a way and of the floor, from pairs of turns of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
-    /// The median of mean latency less the floor's mean latency, in microseconds.
+    /// The median of the way's mean latency minus the floor's, in microseconds.
     pub us: f64,
     /// The gap in percent of the floor's mean latency.
     pub percent_of_floor: f64,
@@ -135,7 +135,6 @@ impl Gap {
 /// The turns of one way, by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
-    /// The way.
     pub way: Way,
     /// The turns, one for each round.
     pub turns: Vec<Turn>,
@@ -163,7 +162,7 @@ pub struct Parts {
     pub interface_us: f64,
     /// The time in the block layer, from the queue to the driver.
     pub block_us: f64,
-    /// The time from the driver to the completion, less the floor: the driver and its interrupt.
+    /// The time from the driver to the completion minus the floor: the driver and its interrupt.
     pub driver_us: f64,
     /// The floor's mean time: the device.
     pub device_us: f64,
@@ -172,7 +171,6 @@ pub struct Parts {
 /// The results of a load over all ways.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The load.
     #[serde(flatten)]
     pub load: Load,
     /// The turns of each [`Way`].
@@ -218,7 +216,6 @@ pub struct Report {
     pub program: String,
     /// The start of the run, in seconds since 1970.
     pub begun_s: u64,
-    /// The machine.
     pub machine: qpair_machine::Machine,
     /// The name of the drive, as it was given.
     pub device: String,
@@ -236,7 +233,7 @@ pub struct Report {
     pub points: Vec<Point>,
 }
 
-/// The least ratio of IOPS between two depths that counts as growth.
+/// The smallest ratio of IOPS between two depths that counts as growth.
 const GROWTH_LEAST: f64 = 1.1;
 
 impl Report {
@@ -308,7 +305,7 @@ pub(crate) mod tests {
             let mut point = Point::new(Load { workload, depth, jobs: 1 }, &Way::USER);
             for (ways, extra_us) in point.ways.iter_mut().zip([0.0, 1.0, 2.5]) {
                 for round in 0..3 {
-                    // The drive drifts from round to round, for all ways alike.
+                    // The drive drifts from round to round, by the same factor for all ways.
                     let drift = 1.0 + f64::from(round);
                     let mean_us = (10.0 + extra_us) * f64::from(depth.max(4)) / 4.0 * drift;
                     let ios_per_s = f64::from(depth) * 1e6 / mean_us;
@@ -342,8 +339,8 @@ pub(crate) mod tests {
         let (low, high) = gap.percent_of_floor_bounds.unwrap();
         assert!(high - low < 1e-6, "the ratio is the same in each round");
         assert_eq!(report.points[0].ways[0].gap, None);
-        // By hand, the paper's own: 13.76 us against 18.72 us are 36 % of the floor and 26.5 % of
-        // fio's.
+        // The paper's own numbers: 13.76 us against 18.72 us are 36 % of the floor and 26.5 % of
+        // fio's latency.
         let gap = Gap::of(&[(18.72, 13.76)]).unwrap();
         assert!((gap.us - 4.96).abs() < 1e-9 && (gap.percent_of_floor - 36.05).abs() < 0.01);
         assert!((gap.percent_of_own - 26.50).abs() < 0.01);
@@ -364,7 +361,7 @@ pub(crate) mod tests {
         assert_eq!(loads(&again), loads(&report));
         let (gap, same) =
             (again.points[2].ways[2].gap.unwrap(), report.points[2].ways[2].gap.unwrap());
-        // Text has all digits that count, and the last one may be another.
+        // The text has all significant digits, but the last one may differ.
         assert!((gap.us - same.us).abs() < 1e-9 && again.points[2].drive_is_busy);
         assert_eq!((again.format.as_str(), again.version), FORMAT);
     }

@@ -1,5 +1,5 @@
 //! The loop that floor and driver share: all slots are in flight, and a completed slot is submitted
-//! again at another place.
+//! again with another place.
 
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ pub(crate) fn turn(
             }
             last = now;
         }
-        // At least one is counted, also where others had the processor all the time.
+        // At least one I/O is counted, even if other programs had the processor all the time.
         if (now >= end && !counted.latencies.is_empty()) || stop() {
             break;
         }

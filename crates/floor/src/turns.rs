@@ -1,6 +1,6 @@
 //! Runs every load over every way, in turns.
 //!
-//! Always holds: the ways of a load run directly one after the other, and each round begins with
+//! Invariants: the ways of a load run directly one after the other, and each round begins with
 //! another way. A round of a load counts only if all its ways have run.
 
 use std::path::PathBuf;
@@ -20,11 +20,9 @@ use crate::turn::{Length, part};
 /// Options of a floor measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The drive.
     pub drive: Which,
     /// The drivers of this program.
     pub drivers: Drivers,
-    /// The loads.
     pub loads: Vec<Load>,
     /// The length of a turn.
     pub time: Duration,
@@ -100,7 +98,7 @@ fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Resu
     };
     let device = options.drivers.nvme_device(driver, own)?;
     if *driver == "softnvme" {
-        // The stack opens it by name, and is to have this one.
+        // The stack opens the drive by its name, and must get this one.
         options.drivers.lend_soft(own, &device);
     }
     let mode = device.info().mode.clone();
@@ -164,7 +162,7 @@ pub(crate) struct Limits {
     pub(crate) command_bytes_max: u32,
     pub(crate) queues: u32,
     pub(crate) depth_max: u32,
-    /// The most slots of all jobs together.
+    /// The maximum number of slots of all jobs together.
     pub(crate) slots_max: u32,
     pub(crate) size_bytes: u64,
 }
@@ -333,7 +331,7 @@ mod tests {
         let error = run(&options, &Watch::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.way_out().unwrap().contains("--allow-writes"), "{error}");
-        // Read loads leave a drive as it is.
+        // Loads that only read do not change a drive.
         let file = tempfile();
         let spec = format!("softnvme:size=1MiB,medium=file:{}", file.display());
         let loads = [("randread", 4, 1), ("read128k", 1, 1)];

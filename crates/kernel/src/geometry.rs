@@ -1,5 +1,5 @@
-//! The geometry of a file or block device as the kernel tells it: blocks, alignments, the lengths of
-//! atomic writes, whether it refuses writes, and whether it has a cache that loses power.
+//! The geometry of a file or block device as the kernel tells it: blocks, alignments, the lengths
+//! of atomic writes, whether it refuses writes, and whether it has a cache that loses power.
 
 use std::ffi::CString;
 use std::io;

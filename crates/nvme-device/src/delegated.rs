@@ -1,5 +1,5 @@
 //! A backend whose blocks belong to another thread. Commands become operations of the block layer.
-//! That thread takes the operations with [`Delegated::next`] and answers them.
+//! The thread takes the operations with [`Delegated::next`] and answers them.
 //!
 //! Invariant: memory is opened and closed, queues are created and deleted, and the controller is
 //! reset only while no operation is under way. The thread that takes the operations ensures this:

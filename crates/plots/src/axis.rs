@@ -23,15 +23,15 @@ pub struct Axis {
     ticks: Vec<f64>,
 }
 
-/// The most ticks that fit on an axis.
+/// The maximum number of ticks on an axis.
 const TICKS_MAX: usize = 9;
 
 /// The smallest distance of two ticks as a share of the axis. Labels of closer ticks would touch.
 const TICK_DISTANCE_MIN: f64 = 0.08;
 
 impl Axis {
-    /// Returns an axis for chosen values, with a tick at each of them, or at as many as there is
-    /// room for.
+    /// Returns an axis for chosen values, with a tick at each value, or at as many of them as there
+    /// is room for.
     #[must_use]
     pub fn of_chosen(scale: Scale, values: &[f64]) -> Self {
         let mut ticks = values.to_vec();
@@ -43,7 +43,7 @@ impl Axis {
             _ => (0.0, 1.0),
         };
         let ticks: Vec<f64> = ticks.into_iter().step_by(every).collect();
-        // Room for marks at both ends.
+        // The axis has room for marks at both ends.
         let range = match scale {
             Scale::Log => {
                 let room = (last / first).powf(0.04).max(1.15);
@@ -194,14 +194,15 @@ mod tests {
             assert!((1..=9).contains(&axis.ticks.len()), "{axis:?}");
             assert!(axis.ticks.iter().all(|tick| axis.range.contains(tick)), "{axis:?}");
         }
-        // 900 stood on 1000 in a report of CI.
+        // In a report of CI, the label 900 overlapped the label 1000.
         let axis = Axis::of_found(Scale::Log, [850.0, 3200.0].into_iter());
         assert!(axis.ticks.contains(&1000.0) && !axis.ticks.contains(&900.0), "{axis:?}");
-        // 375 stood on 500 in another: depths that a study chose by what it saw.
+        // In another report, the label 375 overlapped 500: the study had chosen the depths from its
+        // results.
         let axis =
             Axis::of_chosen(Scale::Log, &[1.0, 4.0, 16.0, 64.0, 125.0, 375.0, 500.0, 1000.0]);
         assert_eq!(axis.ticks, [1.0, 4.0, 16.0, 64.0, 125.0, 375.0, 1000.0]);
-        // Nothing found: still an axis.
+        // Without values there is still an axis.
         assert!(Axis::of_found(Scale::Log, [0.0].into_iter()).range.end > 0.0);
         assert!(Axis::of_found(Scale::Linear, std::iter::empty()).range.end > 0.0);
     }

@@ -27,7 +27,7 @@ pub struct Chart {
 pub type Curves = Vec<(String, Vec<Dot>)>;
 
 impl Chart {
-    /// Returns a plot in which each curve has a look by its name and position.
+    /// Returns a plot. The name and position of each curve determine its colour and mark.
     #[must_use]
     pub fn new(caption: String, x_label: &str, (x, y): (Axis, Axis), curves: Curves) -> Self {
         let line = |(place, (name, points)): (usize, (String, Vec<Dot>))| Line {
@@ -40,8 +40,8 @@ impl Chart {
         Self { caption, x_label: x_label.to_owned(), x, y, lines }
     }
 
-    /// Returns plots of measured figures, each with its caption, over the same axes: what is beside
-    /// each other can be compared. The horizontal axis has a tick at each point.
+    /// Returns plots of measured figures, each with its caption, over the same axes, so that they
+    /// can be compared side by side. The horizontal axis has a tick at each point.
     #[must_use]
     pub fn alike(
         x_label: &str,

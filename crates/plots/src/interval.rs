@@ -1,6 +1,6 @@
 //! Statistics of few runs: medians and intervals.
 //!
-//! Always holds:
+//! Invariants:
 //! - An interval is a 95 % interval by Student's t, around the mean of the runs' logarithms, and
 //!   always includes the median. Student's t suits few runs with about equal noise; a bootstrap of
 //!   three values has only ten samples to draw. Logarithms suit disturbances, which divide the
@@ -34,8 +34,8 @@ pub enum Confidence {
 impl Confidence {
     /// Returns the quantile of Student's t for `freedom` degrees of freedom, at least one.
     fn quantile(self, freedom: usize) -> f64 {
-        // The quantiles of the normal distribution; a series takes them to Student's t. It is a few
-        // percent low below four degrees.
+        // These are the quantiles of the normal distribution; a series converts them to Student's
+        // t. The result is a few percent too low below four degrees of freedom.
         let z: f64 = match self {
             Self::Shown => return STUDENT_T_975.get(freedom - 1).copied().unwrap_or(NORMAL_975),
             Self::Clear => 2.5758,
@@ -146,8 +146,8 @@ mod tests {
 
     #[test]
     fn intervals_are_student_s() {
-        // Of 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. Around zero there are
-        // no logarithms.
+        // The values 1 to 5: mean 3, deviation sqrt(2.5), t(4) = 2.776: 3 +- 1.963. There are no
+        // logarithms around zero.
         let (mean, half) = student(&[1.0, 2.0, 3.0, 4.0, 5.0], Confidence::Shown).unwrap();
         assert!(near(mean, 3.0) && near(half, 1.963), "{mean} {half}");
         let interval = Interval::of(&[0.0, 10.0, 20.0]).unwrap();
@@ -166,14 +166,14 @@ mod tests {
         assert_eq!(Interval::of(&[7.0]).unwrap().bounds, None);
         assert_eq!(Interval::of(&[]), None);
         assert_eq!(Interval::of(&[0.0, 0.0, 0.0]).unwrap().bounds, Some((0.0, 0.0)));
-        // Nothing is below zero, and the median is never outside.
+        // The values are not negative, and the median is always inside the interval.
         let interval = Interval::of(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]).unwrap();
         assert!(interval.bounds.unwrap().0 <= interval.mid);
     }
 
     #[test]
     fn surer_is_wider() {
-        // Student's t of four degrees and of nine, by tables.
+        // Tables give these values of Student's t for four degrees of freedom and for nine.
         assert!((Confidence::Clear.quantile(4) - 4.604).abs() < 0.1);
         assert!((Confidence::Clear.quantile(9) - 3.250).abs() < 0.01);
         assert!((Confidence::Alarm.quantile(9) - 4.781).abs() < 0.05);

@@ -6,7 +6,7 @@ use crate::text::escape;
 /// `body` is HTML.
 #[must_use]
 pub fn page(title: &str, body: &str) -> String {
-    // Without the icon a browser would ask the server for one.
+    // Without an icon in the page, a browser would ask the server for one.
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, \
          initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",

@@ -12,9 +12,9 @@ use qpair_block::{Error, ErrorKind, Result};
 use crate::axis::Axis;
 use crate::interval::Interval;
 
-/// Size of a plot, in its own units.
+/// The size of a plot, in its own units.
 const SIZE: (u32, u32) = (480, 300);
-/// Size of a legend's mark.
+/// The size of a legend's mark.
 const MARK_SIZE: (u32, u32) = (34, 14);
 
 /// A line with its marks and their intervals.
@@ -80,7 +80,7 @@ impl Look {
             ("nvme", 7),
         ];
         let at = INTERFACES.iter().find(|(name, _)| *name == label).map_or(
-            // After those of the interfaces that share plots with it.
+            // Other series come after the interfaces that share plots with them.
             if label.starts_with("io_uring") { 4 } else { place },
             |(_, at)| *at,
         );
@@ -201,7 +201,7 @@ fn draw<'b>(area: &Area<'b>, x: &Axis, x_label: &str, y: &Axis, lines: &[Line]) 
         .axis_desc_style(text)
         .x_desc(x_label)
         .draw()?;
-    // Intervals below, so that no mark is hidden by another's.
+    // Intervals are drawn first, so that they hide no mark.
     for line in lines {
         intervals(&mut chart, y, line)?;
     }

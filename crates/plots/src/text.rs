@@ -16,7 +16,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Returns the text with a capital at its beginning.
+/// Capitalizes the first letter of the text.
 #[must_use]
 pub fn capital(text: &str) -> String {
     let mut chars = text.chars();

@@ -6,15 +6,13 @@ use qpair_wire::{put, u8_at};
 /// The data of READ CAPACITY (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// The last block.
     pub last_block: u64,
-    /// The bytes of a block.
     pub block_bytes: u32,
-    /// The type of protection information, 1 to 3; 0: none.
+    /// The type of protection information, 1 to 3; 0 for none.
     pub protection: u8,
-    /// The logical blocks of a physical one, as a power of two.
+    /// The number of logical blocks in a physical block, as a power of two.
     pub physical_exponent: u8,
-    /// The first logical block that begins a physical one.
+    /// The first logical block that is at the start of a physical block.
     pub aligned_block: u16,
     /// Whether blocks can be unmapped (LBPME).
     pub provisioned: bool,

@@ -2,21 +2,20 @@
 
 use qpair_wire::{put_text, text, u8_at};
 
-/// The bytes of inquiry data as encoded here.
+/// The size of inquiry data as encoded here, in bytes.
 pub const INQUIRY_BYTES: usize = 96;
-/// Type of a direct access block device: a disk.
+/// The type of a direct access block device: a disk.
 pub const TYPE_DISK: u8 = 0x00;
-/// Type of a host-managed zoned disk.
+/// The type of a host-managed zoned disk.
 pub const TYPE_ZONED: u8 = 0x14;
-/// Type of a unit that does not exist.
+/// The type of a unit that does not exist.
 pub const TYPE_NONE: u8 = 0x1F;
 
 /// Standard inquiry data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inquiry {
-    /// The peripheral qualifier. 0: there is a unit; 1: there could be one; 3: there cannot be one.
+    /// The peripheral qualifier. 0: the unit exists; 1: it could exist; 3: it cannot exist.
     pub qualifier: u8,
-    /// The type of device.
     pub device_type: u8,
     /// Whether the medium is removable.
     pub is_removable: bool,
@@ -61,7 +60,7 @@ impl Inquiry {
         data[0] = self.qualifier << 5 | self.device_type & 0x1F;
         data[1] = u8::from(self.is_removable) << 7;
         data[2] = self.version;
-        // Response format 2, and hierarchical LUNs.
+        // The response format is 2, and LUNs are hierarchical.
         data[3] = 0x12;
         data[4] = (INQUIRY_BYTES - 5) as u8;
         data[5] = u8::from(self.protect);

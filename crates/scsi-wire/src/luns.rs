@@ -20,7 +20,7 @@ impl Lun {
         Some(Self([method | high, low, 0, 0, 0, 0, 0, 0]))
     }
 
-    /// Returns the plain number; `None` if the number is in another addressing method.
+    /// Returns the plain number; `None` if another addressing method is used.
     #[must_use]
     pub fn number(self) -> Option<u16> {
         let [first, second, rest @ ..] = self.0;

@@ -13,7 +13,7 @@ pub mod page {
     pub const ALL: u8 = 0x3F;
 }
 
-/// The bytes of the caching page.
+/// The size of the caching page, in bytes.
 pub const CACHING_BYTES: usize = 20;
 /// The bit in byte 2 of the caching page that says the write cache is enabled.
 pub const WRITE_CACHE: u8 = 1 << 2;
@@ -44,7 +44,7 @@ impl Head {
         })
     }
 
-    /// Encodes MODE SENSE data: this header, block descriptors as given, and pages.
+    /// Encodes MODE SENSE data: this header, the given block descriptors, and pages.
     #[must_use]
     pub fn encode(&self, width: Width, blocks: &[u8], pages: &[u8]) -> Vec<u8> {
         let specific = u8::from(self.write_protected) << 7 | u8::from(self.force_unit_access) << 4;

@@ -20,8 +20,8 @@ pub fn decode_one(data: &[u8]) -> Option<bool> {
 /// The descriptor of a command's time-outs: its own length, and no known time.
 const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Encodes the answer for one command: whether it is supported, which bits of its descriptor block
-/// are evaluated, and its time-outs if they are asked for.
+/// Encodes the answer for one command: whether the command is supported, which bits of its
+/// descriptor block are evaluated, and its time-outs if they were requested.
 #[must_use]
 pub fn encode_one(usage: Option<&[u8]>, timeouts: bool) -> Vec<u8> {
     match usage {
@@ -37,7 +37,7 @@ pub fn encode_one(usage: Option<&[u8]>, timeouts: bool) -> Vec<u8> {
 }
 
 /// Encodes the answer for all commands: each with the length of its descriptor block, and its
-/// time-outs if they are asked for.
+/// time-outs if they were requested.
 #[must_use]
 pub fn encode_all(operations: &[(Operation, u16)], timeouts: bool) -> Vec<u8> {
     let more = if timeouts { &TIMEOUTS[..] } else { &[] };
@@ -55,7 +55,7 @@ pub fn encode_all(operations: &[(Operation, u16)], timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// Decodes the commands in an answer for all, without time-outs.
+/// Decodes the commands in an answer for all commands without time-outs.
 pub fn decode_all(data: &[u8]) -> impl Iterator<Item = Operation> {
     let (all, _) = data.get(4..).unwrap_or(&[]).as_chunks::<8>();
     all.iter().map(|one| (one[0], (one[5] & 1 != 0).then(|| u16_at(one, 2))))
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(decode_one(&encode_one(Some(&[0x42; 10]), false)), Some(true));
         assert_eq!(decode_one(&encode_one(None, true)), Some(false));
         assert_eq!(decode_one(&[]), None);
-        // With time-outs: each says so, and has their descriptor.
+        // With time-outs, each answer has the bit that says so, and the descriptor.
         let one = encode_one(Some(&[0x42; 10]), true);
         assert_eq!((decode_one(&one), one[1], one.len()), (Some(true), 0x83, 4 + 10 + 12));
         let all = encode_all(&[((0x42, None), 10), ((0x9E, Some(0x10)), 16)], true);

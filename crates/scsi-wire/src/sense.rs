@@ -6,13 +6,13 @@ use std::fmt;
 use qpair_wire::be::{u16_at, u32_at, u64_at};
 use qpair_wire::{get, put, u8_at};
 
-/// The bytes of fixed sense data as encoded here.
+/// The size of fixed sense data as encoded here, in bytes.
 pub const FIXED_BYTES: usize = 18;
-/// The bytes of descriptor sense data as encoded here: the header, information, and a field
-/// pointer.
+/// The size of descriptor sense data as encoded here, in bytes: the header, information, and a
+/// field pointer.
 pub const DESCRIPTOR_BYTES: usize = 8 + 12 + 8;
 
-/// Sense key: the class of the reason.
+/// The sense key: the class of the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Key {
@@ -60,7 +60,7 @@ impl Key {
         KEYS[usize::from(number & 15)]
     }
 
-    /// Returns the key's name, for people.
+    /// Returns the name of the key, for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Key {
     }
 }
 
-/// Additional sense code and its qualifier.
+/// The additional sense code and its qualifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Code(pub u8, pub u8);
 
@@ -115,7 +115,7 @@ impl Code {
     pub const UNITS_CHANGED: Self = Self(0x3F, 0x0E);
     pub const INTERNAL_FAILURE: Self = Self(0x44, 0x00);
 
-    /// Returns the text of a code that disks use; `None` if it is not known here.
+    /// Returns the text of a code that disks use; `None` for other codes.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(code, _)| *code == self).map(|(_, name)| *name)
@@ -196,23 +196,23 @@ pub struct Sense {
     pub key: Key,
     /// The reason.
     pub code: Code,
-    /// Whether the error is of an earlier command.
+    /// Whether the error belongs to an earlier command.
     pub is_deferred: bool,
     /// The block of a medium error.
     pub information: Option<u64>,
-    /// The invalid byte of an illegal request, and whether it is in the command descriptor block
-    /// (or else in the parameters).
+    /// The invalid byte of an illegal request, and whether the byte is in the command descriptor
+    /// block or in the parameters.
     pub field: Option<(u16, bool)>,
 }
 
 impl Sense {
-    /// Makes sense data with only a key and a code.
+    /// Creates sense data with only a key and a code.
     #[must_use]
     pub fn new(key: Key, code: Code) -> Self {
         Self { key, code, ..Self::default() }
     }
 
-    /// Makes sense data for an invalid byte of the command descriptor block.
+    /// Creates sense data for an invalid byte of the command descriptor block.
     #[must_use]
     pub fn invalid_field(byte: u16) -> Self {
         let field = Some((byte, true));
@@ -231,7 +231,7 @@ impl Sense {
     }
 
     fn decode_fixed(data: &[u8], is_deferred: bool) -> Self {
-        // The additional length may promise less than what came.
+        // The additional length may cover fewer bytes than were received.
         let len = (8 + usize::from(u8_at(data, 7))).min(data.len());
         let data = &data[..len];
         let is_valid = u8_at(data, 0) & 0x80 != 0;
@@ -393,7 +393,8 @@ mod tests {
         );
     }
 
-    /// Sense data as Linux logs it: `72 05 24 00 00 00 00 08 02 06 00 00 c0 00 01 00`.
+    /// The bytes are sense data as Linux logs it:
+    /// `72 05 24 00 00 00 00 08 02 06 00 00 c0 00 01 00`.
     #[test]
     fn a_pasted_one() {
         let data = [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xC0, 0, 1, 0];

@@ -3,11 +3,11 @@
 use qpair_wire::be::u16_at;
 use qpair_wire::{get, put, u8_at};
 
-/// The bytes of REPORT TIMESTAMP's answer, and of SET TIMESTAMP's parameters.
+/// The size of REPORT TIMESTAMP's answer, and of SET TIMESTAMP's parameters, in bytes.
 pub const TIMESTAMP_BYTES: usize = 12;
 /// The offset of the milliseconds in both.
 const MS_AT: usize = 4;
-/// Milliseconds have 48 bits.
+/// The maximum of the milliseconds, which have 48 bits.
 const MS_MAX: u64 = (1 << 48) - 1;
 
 /// The origin of a timestamp that started from zero, at power on or by a hard reset.
@@ -20,12 +20,13 @@ pub const ORIGIN_SET: u8 = 2;
 pub struct Timestamp {
     /// The event that the timestamp counts from.
     pub origin: u8,
-    /// The milliseconds, 48 bits; since 1970 if the initiator that set the timestamp meant that.
+    /// The milliseconds, 48 bits. They count from 1970 if the initiator that set the timestamp did
+    /// so.
     pub ms: u64,
 }
 
 impl Timestamp {
-    /// Decodes an answer; `None` if it is too short, or says that it is.
+    /// Decodes an answer; `None` if the answer or its stated length is too short.
     #[must_use]
     pub fn decode(data: &[u8]) -> Option<Self> {
         let is_whole = data.len() >= TIMESTAMP_BYTES - 2 && u16_at(data, 0) >= 8;

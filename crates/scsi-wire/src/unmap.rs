@@ -3,7 +3,7 @@
 use qpair_wire::be::{u16_at, u32_at, u64_at};
 use qpair_wire::put;
 
-/// Bytes of a list of one range.
+/// The size of a list of one range, in bytes.
 pub const ONE_RANGE_BYTES: usize = 24;
 
 /// Encodes a list of one range.

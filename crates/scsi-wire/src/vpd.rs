@@ -37,13 +37,12 @@ pub fn decode_supported(data: &[u8]) -> Option<&[u8]> {
     body(data, page::SUPPORTED)
 }
 
-/// Decodes the serial number.
 #[must_use]
 pub fn decode_serial(data: &[u8]) -> Option<String> {
     body(data, page::UNIT_SERIAL_NUMBER).map(text)
 }
 
-/// A name of a unit that no other unit has.
+/// A unique name of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UnitName {
     /// NAA: 8 or 16 bytes.
@@ -126,10 +125,10 @@ pub fn encode_identification(naa: u64, port: Option<u64>) -> Vec<u8> {
     let mut body = vec![0x01, 0x03, 0, 8];
     body.extend(naa.to_be_bytes());
     let Some(port) = port else { return body };
-    // Of the target port, with the protocol.
+    // The NAA designator of the target port, with the protocol.
     body.extend([0x61, 0x93, 0, 8]);
     body.extend(port.to_be_bytes());
-    // The relative port.
+    // The designator of the relative port.
     body.extend([0x61, 0x94, 0, 4, 0, 0, 0, 1]);
     body
 }
@@ -191,7 +190,7 @@ impl BlockLimits {
 /// Page B1h: the characteristics of a block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Characteristics {
-    /// Revolutions a minute, from 0401h on; 1: does not rotate; 0: not reported.
+    /// Revolutions a minute, from 0401h on; 1 if the medium does not rotate; 0 if not reported.
     pub rotation: u16,
     /// The kind of zoned disk: 1 host-aware, 2 device-managed.
     pub zoned: u8,
@@ -224,7 +223,7 @@ pub struct Provisioning {
     pub write_same: bool,
     /// Whether unmapped blocks read as zeroes (LBPRZ is 1).
     pub reads_zeroes: bool,
-    /// The kind of provisioning. 1: resource, 2: thin.
+    /// The kind of provisioning: 1 for resource, 2 for thin.
     pub kind: u8,
 }
 
@@ -289,10 +288,10 @@ mod tests {
         assert_eq!(name, UnitName::Naa(naa.to_be_bytes().to_vec()));
         assert_eq!(name.to_string(), "naa.5000c50012345678");
         assert_eq!(designators(&data).count(), 3);
-        // A descriptor that runs over the end is none.
+        // A descriptor that runs past the end of the data is ignored.
         let cut = &data[..data.len() - 1];
         assert_eq!(designators(cut).count(), 2);
-        // A name of zeroes names nothing.
+        // A name of zeroes is not a name.
         let body = encode_identification(0, Some(5));
         assert_eq!(unit_name(&encode(page::DEVICE_IDENTIFICATION, &body)), None);
         assert_eq!(unit_name(&[]), None);

@@ -1,6 +1,7 @@
-//! Numbers that are made up from names, always the same.
+//! Stable pseudo-random numbers that are derived from names.
 
-/// FNV-1a over what names a namespace, and a last mix so that all bits depend on all.
+/// Returns an FNV-1a hash of the serial number, the namespace and the salt, with a final mix so
+/// that every bit depends on the whole input.
 pub(crate) fn digest(serial: &str, nsid: u32, salt: u8) -> u64 {
     let mut hash = 0xCBF2_9CE4_8422_2325_u64;
     for byte in serial.bytes().chain(nsid.to_le_bytes()).chain([salt]) {
@@ -10,8 +11,8 @@ pub(crate) fn digest(serial: &str, nsid: u32, salt: u8) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// A name for what SAS has names for: locally assigned, as its upper four bits say; the one above
-/// it is free.
+/// Returns a locally assigned NAA name (as the upper four bits say) where SAS needs a name. The
+/// next higher name is not used for anything else.
 pub(crate) fn local_name(serial: &str, number: u32, salt: u8) -> u64 {
     3 << 60 | digest(serial, number, salt) & (!0 >> 4) & !3
 }

@@ -1,34 +1,35 @@
-//! How long a rotating disk would take: a model in virtual time, as `flash` is one. The same calls
-//! with the same times give the same answers.
+//! A timing model of a rotating disk in virtual time, like `flash`. The same calls with the same
+//! times give the same answers.
 //!
-//! One arm, one request at a time, in the order in which they come: a request waits for those
-//! before it, for the arm, for the sector to come by, and for its bytes to pass under the head.
-//! A request that continues where the last one ended costs no seek: its data is read ahead, or
-//! follows in the same turn. With the write cache in use, a write is complete when the cache has
-//! it, as long as the arm is not too far behind.
+//! The disk has one arm and serves one request at a time, in the order of arrival. A request waits
+//! for the requests before it, for the arm, for the sector to come by, and for its bytes to pass
+//! under the head. A request that continues where the last one ended costs no seek: its data is
+//! read ahead, or follows in the same turn. With the write cache in use, a write is complete when
+//! the cache has it, as long as the arm is not too far behind.
 
 use qpair_block::Op;
 
-/// One turn, at 7200 a minute.
+/// The time of one turn, at 7200 turns a minute.
 const TURN_NS: u64 = 60_000_000_000 / ROTATION as u64;
 /// Turns a minute.
 pub(crate) const ROTATION: u16 = 7200;
-/// To the next track, and from the first one to the last.
+/// The seek times to the next track, and from the first track to the last.
 const SEEK_MIN_NS: f64 = 500_000.0;
 const SEEK_MAX_NS: f64 = 16_000_000.0;
-/// Million bytes a second at the first block, and at the last.
+/// The rates at the first block and at the last, in million bytes a second.
 const RATE_FIRST: f64 = 260.0;
 const RATE_LAST: f64 = 130.0;
-/// The interface, million bytes a second; and what the disk adds to each command.
+/// The rate of the interface in million bytes a second, and the time that the disk adds to each
+/// command.
 const LINK: f64 = 1100.0;
 const CONTROLLER_NS: u64 = 50_000;
-/// How far the arm may be behind what the cache has taken.
+/// The maximum time that the arm may be behind the writes that the cache has taken.
 const BEHIND_NS: u64 = 500_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Platter {
     capacity_bytes: u64,
-    /// The byte at which the head is when the arm becomes free at `free_ns`.
+    /// The byte under the head when the arm becomes free at `free_ns`.
     head: u64,
     free_ns: u64,
 }
@@ -38,7 +39,8 @@ impl Platter {
         Self { capacity_bytes: capacity_bytes.max(1), head: 0, free_ns: 0 }
     }
 
-    /// When a command that came at `now_ns` is done; `cached`: a write may end in the cache.
+    /// Returns when a command that came at `now_ns` is done. With `cached`, a write may end in the
+    /// cache.
     pub(crate) fn schedule(&mut self, now_ns: u64, op: Op, at: u64, len: u64, cached: bool) -> u64 {
         let begun = now_ns + CONTROLLER_NS;
         match op {
@@ -62,7 +64,7 @@ impl Platter {
         taken.max(self.free_ns.saturating_sub(BEHIND_NS))
     }
 
-    /// Until the arm is there and the sector comes by.
+    /// Returns the time until the arm is in place and the sector comes by.
     fn reach_ns(&self, start: u64, at: u64, rate: f64) -> u64 {
         let track_bytes = rate * TURN_NS as f64 / 1000.0;
         let distance = at.abs_diff(self.head) as f64;
@@ -95,7 +97,7 @@ mod tests {
                 platter.schedule(now, Op::Read, random.u64(0..CAPACITY / 4096) * 4096, 4096, true);
         }
         let each_ms = now as f64 / 2000.0 / 1e6;
-        // About half a turn, and the seek over the mean distance of two places.
+        // The expected mean is half a turn and the seek over the mean distance of two places.
         assert!((11.0..15.0).contains(&each_ms), "{each_ms} ms");
     }
 
@@ -106,7 +108,7 @@ mod tests {
             let first = platter.schedule(0, Op::Read, start, 1 << 20, true);
             let mut now = first;
             for block in 1..1000 {
-                // The next one is asked for before the last has come.
+                // The next request comes before the last one is done.
                 now = platter.schedule(
                     now.saturating_sub(1 << 20),
                     Op::Read,

@@ -19,9 +19,9 @@ pub(crate) struct Cliff {
 /// Returns the lasting fall that explains a series best; `None` if there is none.
 ///
 /// A fall lasts if at least three samples and a tenth of the series are on each side. At most a
-/// tenth of the samples before it may be as slow as the fastest tenth after it. A single slow
-/// second or a slow decline is therefore not a fall. Of several candidate positions, the one whose
-/// samples differ least from the median of their side is returned.
+/// tenth of the samples before the fall may be as slow as the fastest tenth after it. A single slow
+/// second or a slow decline is therefore not a fall. Of several candidate positions, the function
+/// returns the one whose samples differ least from the median of their side.
 pub(crate) fn cliff(series: &[f64]) -> Option<Cliff> {
     let margin = (series.len() / 10).max(3);
     let mut best: Option<(f64, Cliff)> = None;
@@ -60,7 +60,7 @@ mod tests {
         };
         assert_eq!(cliff(&steps(40, 20)).unwrap().at, 40);
         assert_eq!(cliff(&steps(60, 0)), None);
-        // One slow second is no cliff, and neither is a decline without a step.
+        // One slow second is not a cliff, and neither is a decline without a step.
         let mut dip = steps(60, 0);
         dip[30] = 10.0;
         assert_eq!(cliff(&dip), None);

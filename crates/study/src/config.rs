@@ -111,8 +111,8 @@ pub struct Config {
     pub assignment: Assignment,
     /// The rate at which requests are issued.
     pub pace: Pace,
-    /// The most requests that are submitted to the kernel in one call. The papers' tools submit
-    /// one.
+    /// The maximum number of requests that are submitted to the kernel in one call. The papers'
+    /// tools submit one.
     #[serde(default = "batch_of_version_1")]
     pub batch: u32,
     /// Whether requests go through the page cache, which is empty at the start.
@@ -167,7 +167,6 @@ impl Config {
         self
     }
 
-    /// Sets the number of threads.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
@@ -203,7 +202,7 @@ impl Config {
         self
     }
 
-    /// Sets the most requests that are submitted to the kernel in one call.
+    /// Sets the maximum number of requests that are submitted to the kernel in one call.
     #[must_use]
     pub fn batch(mut self, requests: u32) -> Self {
         self.batch = requests;

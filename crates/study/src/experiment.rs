@@ -15,7 +15,7 @@ use crate::measure::Metric;
 pub struct Experiment {
     /// The name of the experiment.
     pub name: &'static str,
-    /// The figure it repeats.
+    /// The figure that the experiment repeats.
     pub figure: &'static str,
     /// A description of the figure.
     pub shows: &'static str,
@@ -28,7 +28,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Returns the points for `lab`, and notes what cannot be measured.
+    /// Returns the points for `lab`, with notes on the parts that cannot be measured.
     #[must_use]
     pub fn plan(&self, lab: &Lab) -> Plan {
         let mut plan = (self.plan)(lab);
@@ -54,7 +54,6 @@ pub struct Series {
 pub struct Group {
     /// The property that the series share, such as "one core"; empty if there is none to state.
     pub title: String,
-    /// The series.
     pub series: Vec<Series>,
 }
 
@@ -67,7 +66,7 @@ pub struct Shown {
     pub scale: Scale,
 }
 
-/// The points of an experiment and how they are shown: one plot for each of `shown` and each of
+/// The points of an experiment, and how to show them: one plot for each combination of `shown` and
 /// `groups`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {

@@ -64,7 +64,6 @@ pub enum Need {
     Engine,
     /// A SCSI card.
     HostAdapter,
-    /// Virtual machines.
     VirtualMachines,
     /// Other kernel options, which need a reboot.
     Reboot,

@@ -65,7 +65,7 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
     job.vector_len = config.pieces;
     let piece_bytes = config.block_bytes / u32::from(config.pieces.max(1));
     job.block_sizes = [const { BlockSizes::Fixed(0) }; 3].map(|_| BlockSizes::Fixed(piece_bytes));
-    // A map of what was visited would cost memory and time, and short runs visit little.
+    // A map of the visited places would cost memory and time, and short runs visit few of them.
     job.random_map = false;
     job.time_based = true;
     job.ramp = Duration::from_secs_f64(length.ramp_s);
@@ -74,7 +74,7 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
     job.batch_submit = config.depth.min(config.batch);
     job.direct = !config.cached;
     job.cpus = cpus;
-    // How long submitting takes is asked where it may block.
+    // Submission is timed where it may block.
     job.measured = Measured { slat: config.cached, clat: true, lat: false };
     match config.pace {
         Pace::Full => {}
@@ -195,7 +195,7 @@ mod tests {
         let job = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
         assert_eq!((job.vector_len, job.order), (4, Order::Sequential));
         assert!(matches!(job.block_sizes[0], BlockSizes::Fixed(16384)));
-        // A soft drive has the size that it is asked for.
+        // A soft drive has the size that its specifier gives.
         let config = Config::new("softnvme:size=32MiB,profile=tlc", 1);
         let job = jobs(&config, &lab(2, 1), LENGTH, 1).unwrap().remove(0);
         assert_eq!(job.targets[0].spec.to_string(), "softnvme:size=32MiB,profile=tlc");

@@ -1,11 +1,12 @@
 //! The verdicts of a study on the papers' findings.
 //!
-//! Always holds:
+//! Invariants:
 //! - Every finding of the papers has a row, with a test or with the requirements of a test.
-//! - A test is stated in words and in code, with its threshold. A verdict has the intervals it
-//!   rests on.
-//! - A finding that cannot be tested says why: the interface that does not open, the devices that
-//!   were not given, the runs that failed. It is never assumed to hold and never counted as failed.
+//! - A test is stated in words and in code, with its threshold. A verdict has the intervals on
+//!   which it rests.
+//! - If a finding cannot be tested, the verdict gives the reason: an interface that does not open,
+//!   missing devices, or failed runs. The finding is never assumed to hold, and never counted as
+//!   failed.
 
 use qpair_plots::Confidence;
 

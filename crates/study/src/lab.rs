@@ -49,7 +49,7 @@ pub const INTERFACES: [Candidate; 7] = [
 /// The name of the user-space driver's series. The papers call it SPDK.
 pub const USER_SPACE: &str = "nvme";
 
-/// The start of the name of the series of the user-space driver over a soft drive.
+/// The prefix of the series names of the user-space driver over a soft drive.
 pub const SOFT_DRIVE: &str = "softnvme";
 
 /// The size of a single soft drive in MiB: larger than the processor's caches, and small enough to
@@ -59,7 +59,7 @@ const SOFT_DRIVE_MIB: usize = 256;
 /// The size of each further soft drive in MiB, if there are several.
 const SOFT_DRIVES_MIB: usize = 64;
 
-/// libaio as the papers' tools use it: completions by a call of their own.
+/// libaio as the papers' tools use it: completions come by a separate call.
 pub(crate) const LIBAIO_CALLS: &str = "libaio:mapped=off";
 
 /// A system call that does nothing, in place of I/O.
@@ -68,7 +68,8 @@ pub(crate) const BARE_CALL: &str = "call";
 /// Synchronous I/O: the submitting thread makes the call and waits.
 pub(crate) const SYNC: &str = "posix:threads=0";
 
-/// `io_uring` with nothing registered, for S4's comparison of what registering saves.
+/// `io_uring` without registered buffers, files and rings, for S4's comparison of the savings by
+/// registration.
 pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
 
 /// An interface, and whether it can be used on the devices of the study.
@@ -175,8 +176,8 @@ impl Device {
         }
     }
 
-    /// Whether the disk is provided by a hypervisor, or is no hardware at all, such as zram and
-    /// loop devices.
+    /// Whether a hypervisor provides the disk, or the disk is not hardware, such as zram and loop
+    /// devices.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         let names = ["vd", "xvd", "zram", "loop", "ram"];
@@ -201,7 +202,7 @@ impl Device {
                 .map_or_else(String::new, |candidate| candidate.about.to_owned())
         };
         let Some(device) = self.below.first() else {
-            // Its own way is the only one.
+            // A device that the kernel does not serve has one interface only.
             let name = self.spec.split(':').next().unwrap_or_default();
             return vec![InterfaceReport {
                 name: name.to_owned(),
@@ -254,7 +255,8 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
             }
         }
     }
-    // Known of some devices only: not behind the kernel there.
+    // An interface that only some devices know: the other devices are not on that side of the
+    // kernel.
     let under = |device: &Device, name: &str| match is_kernel_s(name) {
         true => !device.below.is_empty(),
         false => device.below.is_empty() || device.own_driver_spec.is_some(),
@@ -294,7 +296,6 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Returns the number of cores.
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus.len() as u32
@@ -354,14 +355,16 @@ pub(crate) fn disks(devices: &[Device]) -> usize {
 /// `Invalid` if there is no mode of that name, which can happen in a stored report.
 pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>) -> Result<Mode> {
     let mut mode: Mode = match (interface, depth) {
-        // A driver of this program's own: modes are the kernel's.
+        // The interface is this program's own driver; modes exist only for kernel interfaces.
         (soft, _) if soft.starts_with(SOFT_DRIVE) => Mode::default(),
-        // The submitter itself makes the calls; with more than one, each has a thread.
+        // With one request in flight, the submitter makes the calls itself; with more, each has a
+        // thread.
         ("posix", 1) => "posix:threads=0".parse()?,
         ("posix", depth) => format!("posix:threads={}", depth.min(POSIX_THREADS_MAX)).parse()?,
         (other, _) => match other.parse() {
             Ok(mode) => mode,
-            // The kind of a device that is not behind the kernel; modes are the kernel's.
+            // The name is the kind of a device that bypasses the kernel; modes exist only for
+            // kernel interfaces.
             Err(_) if !other.contains([':', '+']) => Mode::default(),
             Err(error) => return Err(error),
         },
@@ -372,7 +375,7 @@ pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>
     Ok(mode)
 }
 
-/// The most threads that are started for `posix` at any depth.
+/// The maximum number of threads that are started for `posix` at any depth.
 pub(crate) const POSIX_THREADS_MAX: u32 = 128;
 
 /// Returns the soft drive number `drive` for `softnvme:OPTIONS`; `None` for other interfaces.
@@ -382,7 +385,7 @@ pub(crate) fn soft_drive(interface: &str, drive: usize) -> Option<DeviceSpec> {
     if let Some(sized) = options.strip_prefix(",").filter(|it| it.starts_with("size=")) {
         return Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name: sized.to_owned() });
     }
-    // Equal specifiers would be one drive.
+    // Equal specifiers would name the same drive, so sizes differ.
     let mib = if drive == 0 { SOFT_DRIVE_MIB } else { SOFT_DRIVES_MIB + drive };
     let name = format!("size={mib}MiB{options}");
     Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name })
@@ -468,7 +471,7 @@ mod tests {
             Device::of(path.to_str().unwrap(), false, false).unwrap()
         };
         let mut devices = vec![device("a"), device("b")];
-        // In containers the disk may not show; then nothing can be said.
+        // In a container the disk may not be visible; the test then has nothing to check.
         if devices[0].disks.is_empty() {
             println!("skipped: the disk of {} does not show", devices[0].spec);
         } else {

@@ -1,6 +1,6 @@
 //! NVMe drives of the kernel that are lent to this program's own driver for parts of a study.
 //!
-//! Always holds:
+//! Invariants:
 //! - While a point runs, the drives are bound to the driver of its interface. At the end of the
 //!   study, even of a failed one, they are bound to their original driver.
 //! - Both drivers see the same drive: its serial number and its size are equal.
@@ -38,7 +38,7 @@ impl Lent {
         let mut lent = Self { drives: Vec::new(), now: Driver::Kernel, changes: 0 };
         for device in &lab.devices {
             let named = Named::find(&device.spec)?;
-            // Before it is taken: this program's driver has to know it.
+            // Before the loan begins: this program's driver must support the drive.
             named.own_name()?;
             if lent.drives.iter().any(|(known, _)| known.address == named.address) {
                 let context = format!("{} is named twice", named.address);
@@ -93,7 +93,7 @@ impl Lent {
     /// Returns all drives to their original driver.
     fn end(self) -> Result<()> {
         let ends = self.drives.into_iter().map(|(_, loan)| loan.end());
-        // Each is tried, and the first failure is told.
+        // Every loan is ended, and the first failure is returned.
         ends.fold(Ok(()), Result::and)
     }
 
@@ -112,7 +112,7 @@ impl Lent {
                 Driver::Own => loan.to(VFIO)?,
                 Driver::Kernel => {
                     loan.home()?;
-                    // It may have another name than before.
+                    // The drive may have another name than before.
                     let path = loan.block_device(named.unit)?;
                     device.spec = DeviceSpec::File(path).to_string();
                     if device.may_write {

@@ -5,9 +5,10 @@
 //! - [`Lent`]: NVMe drives that are rebound to this program's driver and back while a study runs.
 //! - [`run`]: runs the configurations, interleaved and repeated. It returns a [`StudyReport`],
 //!   which is stored as JSON.
-//! - [`Verdict`]: the verdict on each of the papers' findings, from the runs alone, by a test with
-//!   a threshold.
-//! - [`advise`]: recommends an interface from a study, and says what would change the answer.
+//! - [`Verdict`]: the verdict on each of the papers' findings, based only on the runs and a test
+//!   with a threshold.
+//! - [`advise`]: recommends an interface from a study, and states the circumstances that would
+//!   change the answer.
 //! - [`diff`]: compares two studies.
 //! - [`to_html`], [`to_text`]: the report for people, which starts with the answer. The page is one
 //!   file that contains its plots and loads no other.

@@ -35,13 +35,13 @@ pub struct Measure {
     /// The share of a request's time that submission took; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submit_share: Option<f64>,
-    /// The number of system calls of a request.
+    /// The number of system calls for each request.
     pub system_calls_per_io: f64,
-    /// The number of context switches of a request, voluntary and involuntary, of the submitting
-    /// threads.
+    /// The number of context switches for each request, voluntary and involuntary, of the
+    /// submitting threads.
     pub switches_per_io: f64,
-    /// The number of instructions of a byte, of the submitting threads; `None` if the machine does
-    /// not count them.
+    /// The number of instructions for each byte, of the submitting threads; `None` if the machine
+    /// does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_byte: Option<f64>,
     /// Bytes a second for each interval of [`Measure::sample_s`] seconds, in prolonged runs only.
@@ -187,7 +187,7 @@ pub(crate) fn digits(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
     }
-    // By way of text, which gives the nearest number that is written so.
+    // Formatting as text gives the nearest number that prints this way.
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
@@ -215,22 +215,22 @@ pub enum Metric {
     SubmitShare,
     /// The share of the median latency that is processor time.
     CpuShare,
-    /// The number of system calls of a request.
+    /// The number of system calls for each request.
     SystemCallsPerIo,
-    /// The number of context switches of a request.
+    /// The number of context switches for each request.
     SwitchesPerIo,
     /// Processor time of a byte.
     CpuNsPerByte,
-    /// The number of instructions of a byte.
+    /// The number of instructions for each byte.
     InstructionsPerByte,
     /// Processor time of a request to the device. For a store, all of its processor time is
     /// included.
     CpuUsPerDeviceIo,
-    /// Bytes that the device moves for an operation of a store.
+    /// Bytes that the device moves for each operation of a store.
     DeviceBytesPerOp,
-    /// Reads of the device for an operation of a store.
+    /// Reads of the device for each operation of a store.
     ReadsPerOp,
-    /// Writes of the device for an operation of a store.
+    /// Writes of the device for each operation of a store.
     WritesPerOp,
     /// The share of writes among the requests to the device.
     WriteShare,

@@ -58,7 +58,7 @@ impl Settings {
     /// Estimates the duration of a plan of `points` points in seconds, without prolonged runs.
     #[must_use]
     pub fn estimate_s(&self, points: usize) -> f64 {
-        // Opening devices and starting threads.
+        // The time for opening devices and starting threads.
         const BEGIN_S: f64 = 0.03;
         points as f64 * f64::from(self.repeat) * (self.seconds_per_point + self.ramp_s + BEGIN_S)
     }

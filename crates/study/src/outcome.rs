@@ -1,18 +1,17 @@
 //! Tests of claims.
 //!
-//! Always holds: a claim is decided only if the whole interval is on one side of its threshold. One
+//! Invariant: a claim is decided only if the whole interval is on one side of its threshold. One
 //! run decides nothing.
 
 use qpair_plots::Interval;
 use serde::{Deserialize, Serialize};
 
-/// A threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
-    /// The value or more.
+    /// At least the value.
     AtLeast(f64),
-    /// The value or less.
+    /// At most the value.
     AtMost(f64),
     /// From the first to the second value.
     Between(f64, f64),

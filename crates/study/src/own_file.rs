@@ -1,5 +1,5 @@
-//! The file that a study creates if no device is given. It has random data and is removed when
-//! dropped.
+//! The file that a study creates if no device is given. The file has random data and is removed
+//! when dropped.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ impl OwnFile {
     /// Creates a file in a folder and fills it with random bytes, bypassing the page cache.
     ///
     /// # Errors
-    /// `NoSpace` if less than twice its size is free. Errors of the file system, or the observer
-    /// stopped it. The file is removed after an error.
+    /// `NoSpace` if less than twice the file's size is free. Errors of the file system, or the
+    /// observer stopped the work. The file is removed after an error.
     pub fn make(folder: &Path, size_bytes: u64, observer: &dyn Observer) -> Result<Self> {
         let place = folder.display();
         let there = rustix::fs::statvfs(folder).map_err(|error| {
@@ -35,14 +35,14 @@ impl OwnFile {
             return Err(Error::new(ErrorKind::NoSpace, context)
                 .hint("half of the space stays free: choose a smaller --size or another --dir"));
         }
-        // From here on it is removed, whatever happens.
+        // From here on the file is removed, whatever happens.
         let own = Self { path: folder.join(format!("qpair-study-{}.data", std::process::id())) };
         let spec = DeviceSpec::File(own.path.clone());
         let mut job = Job::new("laying out", spec, Mode::new(Interface::Posix));
         job.targets[0].create_bytes = Some(size_bytes);
         job.io_size = Some(4096);
         job.random_map = false;
-        // No driver of this program is needed for a file.
+        // A file needs no driver of this program.
         qpair_workload::run(&Drivers::new(), &[job], observer)?;
         Ok(own)
     }
@@ -56,7 +56,8 @@ impl OwnFile {
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        // If it cannot be removed there is no caller to tell; its name says whose it was.
+        // If the file cannot be removed, there is no caller to report that to. The name of the file
+        // tells whose it was.
         let _ = std::fs::remove_file(&self.path);
     }
 }

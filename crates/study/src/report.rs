@@ -30,7 +30,6 @@ pub struct StudyReport {
     pub took_s: f64,
     /// The settings of the study.
     pub settings: Settings,
-    /// The machine.
     pub machine: qpair_machine::Machine,
     /// The number of cores that could be used.
     pub cores: u32,
@@ -105,7 +104,7 @@ pub struct Settings {
 pub struct ExperimentReport {
     /// The name of the experiment.
     pub name: String,
-    /// The figure it repeats.
+    /// The figure that the experiment repeats.
     pub figure: String,
     /// A description of the figure.
     pub shows: String,
@@ -273,8 +272,8 @@ impl StudyReport {
             return false;
         }
         if config.interface.contains("+k") {
-            // Its threads spin, so how full the cores are says nothing: what binds another
-            // interface there binds it, too.
+            // Threads of `+k` spin, so the load of the cores says nothing. If the device limits
+            // another interface at this point, it limits this one too.
             return alike().any(|point| {
                 !point.config.interface.contains("+k") && self.device_bound(&point.config)
             });

@@ -1,6 +1,6 @@
 //! The runs of a study: on devices, of stores, and of a call that does nothing.
 //!
-//! Always holds: only devices that allow writes are written to.
+//! Invariant: only devices that allow writes are written to.
 
 use std::time::Instant;
 
@@ -159,7 +159,7 @@ fn measure(
 fn bare_call(round: u32, run_s: f64) -> Measure {
     let (clock, mut calls) = (Instant::now(), 0_u32);
     while clock.elapsed().as_secs_f64() < run_s {
-        // Clocks are read without a call; a hundred calls hide their cost.
+        // The clock is read without a system call; a hundred calls hide the cost of reading it.
         for _ in 0..100 {
             std::hint::black_box(rustix::process::getppid());
         }
@@ -202,7 +202,7 @@ mod tests {
         };
         let report = run(&lab, &options, &Silent, None).unwrap();
         for point in &report.points {
-            // On a machine that is busy a thread may not get its turn in time.
+            // On a busy machine, a thread may not get the processor in time.
             let failed = point.errors.iter().find(|error| *error != TOO_SHORT);
             assert!(failed.is_none(), "{point:?}");
             assert!(point.runs.iter().all(|run| run.ios_per_s > 0.0), "{point:?}");

@@ -1,7 +1,7 @@
 //! The execution of a study. First every configuration runs once a round, in an order that a seed
 //! determines. Then the points that findings compare run until their verdicts are clear.
 //!
-//! Always holds:
+//! Invariants:
 //! - A round has every point once, so a drift of the machine affects all points alike.
 //! - Points that a finding compares run close together, in rounds of their own. The number of these
 //!   rounds depends on the observed spread, within bounds. Points of a round are compared if they
@@ -148,7 +148,7 @@ where
             let twins = twins(&open);
             let unclear = |one: &Comparison| pass < self.settings.compared_min || !one.clear;
             open.retain(unclear);
-            // What several findings compare is run once for all of them.
+            // Points that several findings compare are run once for all of them.
             let mut known = std::collections::HashSet::new();
             open.retain(|one| {
                 let mut names: Vec<String> = one.configs.iter().map(Config::to_string).collect();
@@ -200,7 +200,7 @@ fn twins(comparisons: &[Comparison]) -> Vec<Config> {
             None => counts.push((1, config)),
         }
     }
-    // Stable: equal ones stay in the order of the findings.
+    // The sort is stable: points with equal counts stay in the order of the findings.
     counts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     counts.into_iter().take(3).map(|(_, config)| config.clone()).collect()
 }
@@ -255,7 +255,7 @@ fn shuffled<'a>(blocks: &'a [Vec<Vec<Config>>], order: &mut fastrand::Rng) -> Ve
     all
 }
 
-/// Returns how often a configuration is run; long ones run once.
+/// Returns how often a configuration is run. Prolonged configurations run once.
 fn runs(config: &Config, settings: &Settings) -> u32 {
     match config.pace {
         Pace::Prolonged { .. } => 1,

@@ -17,8 +17,8 @@ pub enum StoreWork {
     Tpcc,
 }
 
-/// A store and its workload. [`crate::Config::threads`] is the number of workers,
-/// [`crate::Config::depth`] the number of tasks of each worker.
+/// The workload of a store, with its settings. [`crate::Config::threads`] is the number of workers,
+/// and [`crate::Config::depth`] the number of tasks of each worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StoreUse {
     /// The workload.
@@ -69,17 +69,16 @@ impl fmt::Display for StoreUse {
     }
 }
 
-/// The figures of a store's run that other runs do not have. An operation is a lookup or a
-/// transaction.
+/// The figures that only runs of a store have. An operation is a lookup or a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StoreFigures {
     /// Mean latency of an operation in microseconds.
     pub mean_us: f64,
-    /// Reads of the device for an operation.
+    /// Reads of the device for each operation.
     pub reads_per_op: f64,
-    /// Writes of the device for an operation, including the log.
+    /// Writes of the device for each operation, including the log.
     pub writes_per_op: f64,
-    /// Bytes read and written for an operation.
+    /// Bytes read and written for each operation.
     pub device_bytes_per_op: f64,
     /// Mean latency of a page read in microseconds.
     pub device_read_us: f64,

@@ -91,7 +91,8 @@ pub(crate) fn slower(measure: &mut Measure, factor: f64) {
 /// Returns a measure with about `ios_per_s` I/Os a second, varied slightly by round, and the
 /// figures that follow from it.
 pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
-    // Alike for all points of a round, and a little not: as a real device drifts.
+    // The drift is the same for all points of a round, and a little noise differs, as on a real
+    // device.
     let drift = 1.0 + 0.2 * f64::from(round % 3);
     let noise = 1.0 + 0.002 * f64::from((round * 7 + config.depth) % 5);
     let ios_per_s = digits(ios_per_s * drift * noise);

@@ -1,4 +1,4 @@
-//! Verdicts counted: a row for each paper.
+//! The numbers of verdicts: a row for each paper.
 
 use crate::outcome::Outcome;
 use crate::papers::{PAPERS, Paper};
@@ -10,11 +10,11 @@ use crate::verdict::Verdict;
 pub(crate) struct Tally<'a> {
     pub(crate) paper: Paper,
     pub(crate) verdicts: Vec<&'a Verdict>,
-    /// How many findings are in each of [`COLUMNS`].
+    /// The number of findings in each of [`COLUMNS`].
     pub(crate) counts: [usize; COLUMNS.len()],
 }
 
-/// The columns of a row of counts: a finding is in one of them.
+/// The columns of a row of counts. Each finding is in one of them.
 pub(crate) const COLUMNS: [&str; 5] =
     ["holds", "does not hold", "undecided", "not run", "can't be tested here"];
 
@@ -59,8 +59,8 @@ mod tests {
         }
         let total: usize = all.iter().map(|one| one.verdicts.len()).sum();
         assert_eq!(total, report.verdicts.len());
-        // s1-second-core holds where nothing differs; Figure 3 was not run; of S4's findings one has
-        // no test.
+        // s1-second-core holds where nothing differs; Figure 3 was not run; one of S4's findings
+        // has no test.
         assert!(all[0].counts[0] > 0 && all[0].counts[3] > 0 && all[0].counts[4] > 0, "{all:?}");
         assert!(all[3].counts[3] > 5 && all[3].counts[4] == 1, "{all:?}");
     }

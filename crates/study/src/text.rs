@@ -80,7 +80,7 @@ mod tests {
             ["IOPS on two cores", "paper  holds", "S1 ", "S5 ", "holds  ", "does not hold  "];
         let places = order.map(place);
         assert!(places.is_sorted(), "{places:?} {lines:#?}");
-        // As long as its share of the fastest.
+        // The bar is as long as the interface's share of the fastest.
         let bar = |name: &str| lines[place(&format!("  {name}"))].matches('#').count();
         assert_eq!((bar("io_uring"), bar("libaio")), (40, 20), "{lines:#?}");
         let failed = to_text(&study(2, 1, &["libaio"], |_, _| None));

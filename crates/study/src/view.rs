@@ -157,7 +157,7 @@ impl View<'_> {
             self.ask(config);
         }
         let pairs = self.report.pairs(metric, above, below, from_round);
-        // Not yet compared, or never: no ratio is known, and none is ruled out.
+        // The points were not compared, so no ratio is known, and none is ruled out.
         let unknown = Interval { mid: 1.0, bounds: None };
         Ok(Interval::of_ratios_at(&pairs, self.confidence).unwrap_or(unknown))
     }

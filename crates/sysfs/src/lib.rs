@@ -1,7 +1,7 @@
 //! The root below which `/proc`, `/sys` and `/dev` are read.
 //!
-//! A file that cannot be read gives `None`, and a directory no names: callers do not distinguish
-//! absent, forbidden and empty ones.
+//! A file that cannot be read gives `None`, and a directory that cannot be read gives no names.
+//! Callers do not distinguish absent, forbidden and empty ones.
 
 #![forbid(unsafe_code)]
 
@@ -41,19 +41,19 @@ impl Root {
 
     /// Returns the content of a file without surrounding white space; `None` if there is none.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        // As bytes: a drive may put anything into its model's name.
+        // The content is read as bytes: a drive may put anything into its model's name.
         let bytes = std::fs::read(self.path(path)).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// Returns the number that is a file's first word.
+    /// Returns the number in the first word of a file.
     pub fn number<T: FromStr>(&self, path: impl AsRef<Path>) -> Option<T> {
         self.text(path)?.split_whitespace().next()?.parse().ok()
     }
 
-    /// Returns the number that a file contains as `0x010802`.
+    /// Returns the number that a file contains in the form `0x010802`.
     pub fn hex(&self, path: impl AsRef<Path>) -> Option<u32> {
         u32::from_str_radix(self.text(path)?.trim_start_matches("0x"), 16).ok()
     }
@@ -95,7 +95,7 @@ impl Root {
         Some(self.link(path)?.file_name()?.to_str()?.to_owned())
     }
 
-    /// Returns the path of the machine without links.
+    /// Returns the path on the machine, without links.
     pub fn canonical(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let root = self.0.canonicalize().ok()?;
         let path = self.path(path).canonicalize().ok()?;
@@ -105,7 +105,8 @@ impl Root {
     /// Writes a word into a file that exists.
     ///
     /// # Errors
-    /// The operating system's; `NotFound` if the file is missing, since it is never created.
+    /// The error of the operating system; `NotFound` if the file is missing, since it is never
+    /// created.
     pub fn write(&self, path: &str, word: &str) -> io::Result<()> {
         OpenOptions::new().write(true).open(self.path(path))?.write_all(word.as_bytes())
     }

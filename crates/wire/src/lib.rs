@@ -2,7 +2,7 @@
 //! order ([`le`]), SCSI in big-endian order ([`be`]).
 //!
 //! No access fails: bytes outside a string read as zero, and are not written. A decoder that must
-//! tell a short string from zeros checks the length first.
+//! distinguish a short string from zeros checks the length first.
 
 #![forbid(unsafe_code)]
 
@@ -29,8 +29,8 @@ pub fn put(data: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// Returns the characters before the first NUL without surrounding blanks, and '?' for those that
-/// are not printable ASCII.
+/// Returns the characters before the first NUL without surrounding blanks. Characters that are not
+/// printable ASCII become '?'.
 #[must_use]
 pub fn text(data: &[u8]) -> String {
     let end = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());

@@ -1,4 +1,4 @@
-//! Tasks of the project's own, run as `cargo xtask`.
+//! The project's own tasks, run as `cargo xtask`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Tests that take hours, one after the other: the parts of `.ci/run` that prove more the longer
-//! they run, a store behind a failing SAS controller, and a load that stops and starts before a
-//! sleeping controller. Their results replace the table in docs/measure/nightly.md, with date and
-//! commit.
+//! they run, a store behind a failing SAS controller, and a load that stops and starts while an
+//! NVMe controller sleeps. Their results replace the table in docs/measure/nightly.md, with date
+//! and commit.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader};
@@ -50,12 +50,13 @@ pub(crate) struct Options {
 
 const PARTS: [&str; 9] =
     ["sim", "isolation", "powercut", "hba", "doorbells", "hostile", "asan", "guest", "fuzz"];
-/// Transactions of one run of the part `isolation`.
+/// The number of transactions of one run of the part `isolation`.
 const ISOLATION_RUN: u64 = 3000;
-/// States of one life in the part `powercut`, and of one run, which has three lives.
+/// The number of states of one incarnation in the part `powercut`, and of one run, which has three
+/// incarnations.
 const POWERCUT_STATES: u64 = 40;
 const POWERCUT_RUN: u64 = 3 * POWERCUT_STATES;
-/// Arguments of cargo for the tests that are the parts `hba` and `doorbells`.
+/// The arguments of cargo for the tests of the parts `hba` and `doorbells`.
 const HBA_TEST: &str = "test -p qpair --profile ci --test qpair hba -- --nocapture";
 const DOORBELL_TEST: &str =
     "test -p qpair-serve --profile ci --test serve stops_and_starts -- --nocapture";

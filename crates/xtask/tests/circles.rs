@@ -1,5 +1,5 @@
-//! Checks that the modules of a crate do not import one another in a circle, so that each can be
-//! read after those it imports. A module is a file here.
+//! Checks that the modules of a crate do not import one another in a cycle, so that each can be
+//! read after the modules it imports. A module is a file here.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -43,7 +43,7 @@ impl Crate {
         Self(texts.iter().map(|(file, text)| imports(file, text)).collect())
     }
 
-    /// Returns the files of a circle. The first one is repeated at the end.
+    /// Returns the files of a cycle. The first one is repeated at the end.
     fn circle(&self) -> Option<Vec<&str>> {
         let (mut done, mut way) = (BTreeSet::new(), Vec::new());
         self.0.keys().find_map(|module| self.circle_from(module, &mut done, &mut way))
@@ -82,7 +82,7 @@ fn collect(folder: &Path, prefix: &str, texts: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The names, `::` and other marks of a text, without comments and unit tests.
+/// Returns the names, `::` and other marks of a text, without comments and unit tests.
 fn words(text: &str) -> Vec<&str> {
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap();
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
@@ -103,7 +103,8 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// The paths that begin with `crate`, `self`, `super` or a submodule, from the crate's root.
+/// Returns the paths that begin with `crate`, `self`, `super` or a submodule, relative to the
+/// crate's root.
 fn paths(words: &[&str], own: &Module) -> Vec<Module> {
     let declared = words.windows(3).filter(|three| three[0] == "mod" && three[2] == ";");
     let submodules: BTreeSet<&str> = declared.map(|three| three[1]).collect();

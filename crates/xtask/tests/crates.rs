@@ -1,5 +1,5 @@
-//! Crates import downward only, and what ARCHITECTURE.md says: its table has a row for each crate,
-//! and a crate imports crates of rows further down.
+//! Checks that crates import as ARCHITECTURE.md says: its table has a row for each crate, and a
+//! crate imports only crates of rows further down.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 const PAGE: &str = include_str!("../../../ARCHITECTURE.md");
 
-/// A crate's short name, as the table has it.
+/// Returns a crate's short name, as in the table.
 fn short(name: &str) -> Option<&str> {
     match name.strip_prefix("qpair") {
         Some("") => Some("qpair"),
@@ -20,7 +20,7 @@ fn short(name: &str) -> Option<&str> {
     }
 }
 
-/// The rows of the table: a crate, and what it may import.
+/// Returns the rows of the table: a crate, and the crates that it may import.
 fn table() -> Vec<(&'static str, BTreeSet<&'static str>)> {
     let rows = PAGE.lines().skip_while(|line| *line != "| crate | imports |").skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
@@ -76,8 +76,8 @@ fn crates_import_downward() {
     }
 }
 
-/// No program for users contains simulation code. Drives made of software, which can have faults,
-/// are only where a user asks for one by name, and never in the daemon that serves guests.
+/// No program for users contains simulation code. Soft drives, which can inject faults, exist only
+/// where a user asks for one by name, and never in the daemon that serves guests.
 #[test]
 fn what_serves_users_imports_no_simulation() {
     const SIMULATES: [&str; 5] = ["conformance", "hostile", "isolation", "sim", "xtask"];
@@ -91,7 +91,8 @@ fn what_serves_users_imports_no_simulation() {
     let imports_of = |name| table().into_iter().find(|(row, _)| *row == name).unwrap().1;
     let [engine, kernel, serve] = ["engine", "kernel", "serve"].map(imports_of);
     assert!(!serve.contains("softdev"), "{serve:?}");
-    // The seam: what stores data and what drives devices know the block layer, and not each other.
+    // The crates that store data and the crates that drive devices import the block layer, and not
+    // each other.
     assert!(engine.is_subset(&["block", "format", "members", "memory"].into()), "{engine:?}");
     assert!(kernel.is_subset(&["block", "memory", "nvme-wire"].into()), "{kernel:?}");
 }

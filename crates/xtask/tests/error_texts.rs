@@ -1,8 +1,8 @@
-//! Errors are sentences: the literal texts that sources give to constructors of errors have a
-//! subject and a verb, in words of the field, and a way out is an advice or a fact.
+//! Checks that errors are sentences. The literal texts that sources give to constructors of errors
+//! must have a subject and a verb, in words of the field. A hint must be advice or a fact.
 //!
-//! The texts are found by reading the sources. A new constructor belongs into `CONSTRUCTORS`, and a
-//! verb that is missing into `FINITE` or `ADVICE`.
+//! The test finds the texts by reading the sources. A new constructor belongs in `CONSTRUCTORS`,
+//! and a missing verb in `FINITE` or `ADVICE`.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -18,7 +18,7 @@ mod rules;
 #[path = "error_texts/source.rs"]
 mod source;
 
-/// Crates whose texts users do not see: they simulate, judge, attack, or compare peers.
+/// Crates whose texts users do not see: they simulate, judge, attack, or run competing engines.
 const OF_TESTS: [&str; 6] = ["conformance", "hostile", "isolation", "peers", "sim", "xtask"];
 
 /// Returns the sources of a folder without files of tests.
@@ -77,7 +77,8 @@ fn errors_are_sentences() {
     assert!(wrong.is_empty(), "{} texts:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The collector finds texts on their ways to a constructor, and the rules find what is wrong.
+/// The collector finds texts that reach a constructor indirectly, and the rules find the faults in
+/// them.
 #[test]
 fn rules_find_what_is_wrong() {
     let source = r#"

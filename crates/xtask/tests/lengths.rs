@@ -1,5 +1,5 @@
-//! No file of Rust has more than 500 lines without a reason at its head: a sentence that begins with
-//! "Long, because".
+//! Checks that no Rust file has more than 500 lines without a reason at its head: a sentence that
+//! begins with "Long, because".
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

@@ -38,7 +38,6 @@ pub struct CommitOptions {
     pub records: u64,
     /// The number of rows of a transaction.
     pub rows_per_tx: u32,
-    /// The number of clients.
     pub clients: usize,
     /// Seconds to measure. Inserts run until all records are inserted.
     pub seconds: f64,
@@ -97,7 +96,8 @@ impl<S: KvSession> CommitClient<S> {
                 let random = &mut self.random;
                 self.records
                     .extend((0..options.rows_per_tx).map(|_| random.u64(0..options.records)));
-                // All clients take locks in one order, so that none waits in a circle.
+                // All clients take locks in one order, so that no clients wait for each other in a
+                // cycle.
                 self.records.sort_unstable();
             }
             CommitWork::Insert => {
@@ -110,7 +110,7 @@ impl<S: KvSession> CommitClient<S> {
 }
 
 impl<S: KvSession> Client for CommitClient<S> {
-    /// The round of the values; the records are the client's.
+    /// The round of the values. The client keeps the records.
     type Request = u64;
 
     fn draw(&mut self) -> Option<u64> {

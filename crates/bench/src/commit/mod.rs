@@ -1,7 +1,7 @@
 //! Small transactions over any transactional key-value store: updates of single rows that wait
 //! until they are durable, and inserts in random order that do not wait.
 //!
-//! Always holds: each client is a closed loop; it begins its next transaction when the last one is
+//! Invariants: each client is a closed loop; it begins its next transaction when the last one is
 //! committed. Rows are those of the lookup benchmark: keys of 8 bytes, values of 120.
 
 mod client;

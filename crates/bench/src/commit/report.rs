@@ -75,7 +75,7 @@ impl CommitReport {
 
 /// Returns the ratio of the slowest whole second to the median one.
 pub(super) fn slowest_over_median(by_second: &[u64], seconds: f64) -> Option<f64> {
-    // The last second counts only if it was a whole one.
+    // The last second counts only if the run covered it in full.
     let whole = by_second.len().min((seconds + 0.001) as usize);
     let mut sorted = by_second[..whole].to_vec();
     sorted.sort_unstable();

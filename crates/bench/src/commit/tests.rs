@@ -63,7 +63,7 @@ fn a_slow_second_shows() {
 
 #[test]
 fn the_device_alone_is_measured_without_changing_what_it_holds() {
-    // Next to the build, which is on a file system with direct I/O where /tmp may not be.
+    // The file is next to the build, on a file system with direct I/O; /tmp may not have it.
     let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let path = directory.join(format!("baseline-{}", std::process::id()));
     let content: Vec<u8> = (0..1_u32 << 16).flat_map(u32::to_le_bytes).collect();

@@ -13,7 +13,7 @@ use crate::harness::{Client, Done, Plan, measure};
 use crate::progress::Progress;
 use crate::report::LatencyReport;
 
-/// Bytes of a write.
+/// The size of a write, in bytes.
 const BLOCK: u32 = 4096;
 
 /// The device to measure.

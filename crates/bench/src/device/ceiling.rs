@@ -41,7 +41,6 @@ pub struct Ceiling {
     pub reads_per_s: f64,
     /// Processor time per read in microseconds.
     pub cpu_us_per_read: f64,
-    /// The number of threads.
     pub threads: usize,
     /// The number of requests in flight of each thread.
     pub depth: u32,

@@ -32,7 +32,7 @@ pub(super) struct Lane {
 }
 
 impl Lanes {
-    /// `depth`: the number of requests that a lane can have in flight.
+    /// Creates lanes. `depth`: the number of requests that a lane can have in flight.
     pub(super) fn new(device: Arc<dyn BlockDevice>, block_bytes: u32, depth: u32) -> Result<Self> {
         if device.size_bytes() < block_bytes.into() {
             return Err(Error::new(ErrorKind::Invalid, format!("{DOING}: it is empty")));
@@ -109,7 +109,7 @@ impl Lane {
 
     /// Takes a free buffer.
     pub(super) fn buffer(&mut self) -> Result<Buffer> {
-        let lost = || Error::new(ErrorKind::NoMemory, format!("{DOING}: no buffer"));
+        let lost = || Error::new(ErrorKind::NoMemory, format!("{DOING}: a buffer is missing"));
         self.free.pop().ok_or_else(lost)
     }
 

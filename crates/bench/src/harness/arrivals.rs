@@ -1,6 +1,6 @@
 //! An open loop: operations that arrive at random times, independent of the store's speed.
 //!
-//! Always holds: the arrival time of an operation does not depend on earlier operations. A free
+//! Invariants: the arrival time of an operation does not depend on earlier operations. A free
 //! client takes the operation that is due first. If no client is free when an operation is due, the
 //! operation is late; its latency counts from the time it was due.
 
@@ -68,7 +68,7 @@ impl Arrivals {
             }
             let rest = Duration::from_nanos((due_ns - now_ns).min(SLEEP_NS_MAX));
             if qpair::task::sleep(rest).await.is_err() {
-                // No worker of a store: there is no timer.
+                // The caller is not a worker of a store, so there is no timer.
                 qpair::task::yield_now().await;
             }
         }
@@ -86,7 +86,7 @@ mod tests {
         assert!(times.windows(2).all(|pair| pair[0] <= pair[1]));
         let mean_ns = *times.last().unwrap() as f64 / times.len() as f64;
         assert!((mean_ns / 1e6 - 1.0).abs() < 0.02, "{mean_ns}");
-        // Of an exponential distribution 1 - 1/e of the distances are below the mean.
+        // In an exponential distribution, a share of 1 - 1/e of the distances is below the mean.
         let short = times.windows(2).filter(|pair| pair[1] - pair[0] < 1_000_000).count();
         assert!((short as f64 / times.len() as f64 - 0.632).abs() < 0.01, "{short}");
         let again = Arrivals::new(1000.0, 7);

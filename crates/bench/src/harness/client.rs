@@ -2,8 +2,8 @@
 
 use qpair::{ErrorKind, Result};
 
-/// The number of attempts after which a request fails, since the system's conflicts must then be
-/// wrong.
+/// The number of attempts after which a request fails, since the system must then report false
+/// conflicts.
 const ATTEMPTS_MAX: u32 = 10_000;
 
 /// A client of a system, which makes one request after the other.
@@ -41,7 +41,7 @@ impl Done {
 }
 
 /// Makes attempts at a request until one does not end with a conflict. Returns also the number of
-/// those that did.
+/// conflicts.
 #[inline]
 pub(crate) async fn complete<C: Client>(
     client: &mut C,
@@ -57,7 +57,7 @@ pub(crate) async fn complete<C: Client>(
                 qpair::task::yield_now().await;
             }
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = client.rollback().await;
                 return Err(error);
             }

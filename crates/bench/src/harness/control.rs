@@ -1,4 +1,4 @@
-//! The wish to stop, and the clients that are running.
+//! Requests to stop, and the clients that are running.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

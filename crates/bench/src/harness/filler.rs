@@ -7,7 +7,7 @@ use qpair::Result;
 use super::job::Job;
 use crate::kv::{KvLoader, KvSession, TableId};
 
-/// Rows between two checks whether to stop.
+/// The number of rows between two checks whether to stop.
 const ROWS: u64 = 1024;
 
 pub(crate) struct Filler<L> {
@@ -33,7 +33,8 @@ impl<L: KvLoader> Filler<L> {
         self.pushed += 1;
         if self.pushed.is_multiple_of(ROWS) {
             self.job.advance(ROWS)?;
-            // Making rows is computing; a worker has others to serve, its device among them.
+            // Making rows takes processor time; a worker has other tasks to run, and its device to
+            // serve.
             qpair::task::yield_now().await;
         }
         Ok(())

@@ -13,7 +13,7 @@ pub(crate) struct KindTally {
     pub(crate) conflicts: u64,
     /// Requests that needed more than one attempt.
     pub(crate) retried: u64,
-    /// Latencies of all requests, nanoseconds.
+    /// Latencies of all requests, in nanoseconds.
     pub(crate) histogram: Histogram<u64>,
 }
 
@@ -23,7 +23,7 @@ impl KindTally {
     }
 }
 
-/// The counts of a run. The default is that of no run.
+/// The counts of a run. The default has no requests.
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) wall_s: f64,
@@ -35,13 +35,12 @@ pub(crate) struct Measured {
     pub(crate) system: KvStatistics,
 }
 
-/// Returns how much of something there was for each of `ops` operations.
+/// Returns a count divided by the number of operations.
 pub(crate) fn per(ops: u64, count: u64) -> f64 {
     count as f64 / ops.max(1) as f64
 }
 
 impl Measured {
-    /// Returns the number of requests.
     pub(crate) fn requests(&self) -> u64 {
         self.kinds.iter().map(KindTally::count).sum()
     }
@@ -51,7 +50,7 @@ impl Measured {
         self.by_second.iter().sum()
     }
 
-    /// Returns how much of something there was in a second; 0 if nothing was run.
+    /// Returns a count divided by the seconds of the run; 0 if nothing was run.
     pub(crate) fn per_s(&self, count: u64) -> f64 {
         if self.wall_s > 0.0 { count as f64 / self.wall_s } else { 0.0 }
     }

@@ -1,7 +1,7 @@
 //! The harness of all benchmarks: clients of a system that make one request after the other, for a
-//! given time, and what they did.
+//! given time, and the counts of their requests.
 //!
-//! Always holds:
+//! Invariants:
 //! - A request counts if it ends while the run measures. Its latency is the time from its
 //!   beginning, or from the time it was due, to its end, with all its attempts.
 //! - The clients of a thread count into one tally without locks.

@@ -14,7 +14,7 @@ use super::window::Window;
 use crate::kv::System;
 use crate::progress::Progress;
 
-/// Nanoseconds of a tick of the progress of a run with a time limit.
+/// The length of a tick of the progress of a run with a time limit, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 
 /// Runs clients over a system; `make` makes the client with a given number.

@@ -19,7 +19,7 @@ const LONGEST_NS: u64 = 100_000_000_000;
 pub(super) struct Tally {
     pub(super) kinds: Vec<KindTally>,
     pub(super) by_second: Vec<u64>,
-    /// The weight of all finished requests, and where the other threads see it.
+    /// The weight of all finished requests. The next field publishes it to the other threads.
     done: u64,
     live: Arc<Live>,
 }

@@ -1,4 +1,4 @@
-//! Clients on threads: what is counted, and what ends a run.
+//! Clients on threads: the counts, and the reasons for which a run ends.
 
 use std::future::Future;
 
@@ -27,7 +27,8 @@ impl System for Threads {
     }
 }
 
-/// A client whose every third attempt ends with a conflict, or its only one with this error.
+/// A client whose every third attempt ends with a conflict, or whose only attempt ends with this
+/// error.
 struct Third {
     left: u32,
     attempts: u32,
@@ -81,7 +82,8 @@ fn each_request_counts_once_with_all_its_attempts() {
     assert_eq!((measured.requests(), measured.weight()), (300, 3000));
     assert_eq!([0, 1].map(|kind| measured.kinds[kind].count()), [150, 150]);
     assert_eq!([0, 1].map(|kind| measured.kinds[kind].rolled_back), [3, 0]);
-    // 149 attempts of each client, of which every third is one more for the request before it.
+    // Each client makes 149 attempts. Every third of them ends with a conflict, and repeats the
+    // request before it.
     assert_eq!(measured.kinds.iter().map(|kind| kind.conflicts).sum::<u64>(), 3 * 49);
     assert_eq!(measured.kinds.iter().map(|kind| kind.retried).sum::<u64>(), 3 * 49);
 }

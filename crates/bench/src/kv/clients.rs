@@ -49,7 +49,7 @@ impl Wake for Unpark {
 /// Runs a future on this thread until it is done.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    // Futures of stores that block are ready at once and need no waker made for them.
+    // Futures of stores that block are ready at once, so no waker needs to be created for them.
     if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return value;
     }

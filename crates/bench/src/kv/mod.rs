@@ -1,7 +1,7 @@
-//! An ordered transactional key-value store, as the workloads see it, and what else clients run
-//! over.
+//! An ordered transactional key-value store, as the workloads see it, and other systems under
+//! clients.
 //!
-//! Always holds:
+//! Invariants:
 //! - A workload names tables by their position in a list of names ([`TableId`]). The store was
 //!   opened with that list.
 //! - Each client has its own [`KvSession`], which stays on one thread. A session has at most one

@@ -1,4 +1,4 @@
-//! A system under test: something over which clients run, and what it counts.
+//! A system under test, over which clients run, and its counts.
 
 use std::future::Future;
 
@@ -41,7 +41,7 @@ impl KvStatistics {
         Some(self.log_commits? as f64 / flushes as f64)
     }
 
-    /// Returns what was counted since an earlier look. `store_bytes` is the size now.
+    /// Returns the counts since an earlier call. `store_bytes` is the current size.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let less =
             |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before.unwrap_or(0)));

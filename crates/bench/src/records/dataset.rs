@@ -8,7 +8,6 @@ pub const TABLES: [&str; 1] = ["bench"];
 
 pub(crate) const RECORDS: TableId = TableId(0);
 
-/// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 120;
 
 /// Returns the key of a record: its number, big-endian, so that keys sort as numbers do.
@@ -44,7 +43,8 @@ pub(crate) struct Shuffle {
 
 impl Shuffle {
     pub(crate) fn new(count: u64) -> Self {
-        // An odd multiplier coprime with the count; steps of about the golden ratio spread well.
+        // The step is an odd multiplier coprime with the count. Steps of about the golden ratio
+        // spread well.
         let mut step = (count as f64 * 0.618_033_988_749_895) as u64 | 1;
         while gcd(step, count) != 1 {
             step += 2;

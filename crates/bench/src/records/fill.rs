@@ -11,7 +11,8 @@ use crate::kv::{Begin, Direction, KeyRange, Kv, KvSession};
 use crate::progress::Progress;
 
 /// Fills the table with this number of records if it is empty, and returns the records per second.
-/// `inserts`: it must be empty and stays so. `name` is the store's in errors.
+/// With `inserts`, the table must be empty and stays empty. `name` is the name of the store in
+/// errors.
 ///
 /// # Errors
 /// `Exists` if the table has another number of records.

@@ -1,6 +1,6 @@
 //! A qpair store behind the trait of the workloads.
 //!
-//! Always holds: clients are tasks that are assigned to the store's workers in turn. A session's
+//! Invariants: clients are tasks that are assigned to the store's workers in turn. A session's
 //! transaction belongs to such a task, and its waits yield the worker to other tasks. Nothing is
 //! allocated for a row if the buffers are large enough.
 

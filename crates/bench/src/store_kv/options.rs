@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::warm::Warmed;
 
-/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct StoreKvOptions {
     /// The path of the store; a store that does not exist is created.
@@ -89,7 +88,6 @@ pub struct StoreKvReport {
     pub io: String,
     /// The mode of the interface.
     pub io_mode: String,
-    /// The number of workers.
     pub workers: usize,
     /// The number of tasks of each worker.
     pub tasks: usize,

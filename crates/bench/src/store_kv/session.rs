@@ -88,7 +88,7 @@ impl KvSession for StoreSession {
     }
 
     async fn begin(&mut self, begin: Begin) -> Result<()> {
-        // What is open is rolled back by its drop, before the next one begins.
+        // Dropping the open transaction rolls it back, before the next one begins.
         self.open = None;
         self.options.read_only = begin.read_only;
         self.options.durability = begin.durability;
@@ -124,7 +124,7 @@ impl KvSession for StoreSession {
     }
 
     async fn insert(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<()> {
-        // The key is known to be new: no need to look.
+        // The key is known to be new, so there is no need to look it up.
         self.put(table, key, value).await
     }
 

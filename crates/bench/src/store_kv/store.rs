@@ -64,7 +64,6 @@ impl StoreKv {
         Ok(Self { store, tables, log, isolation: Isolation::default(), commits })
     }
 
-    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
@@ -145,7 +144,7 @@ impl System for StoreKv {
             device_bytes: Some(statistics.device.read_bytes + statistics.device.written_bytes),
             system_calls: Some(statistics.device.system_calls),
             device_reads_timed: Some((reads.count(), reads.sum_us())),
-            // Each write of the log is made durable by itself.
+            // Each write of the log is durable without a flush.
             log_flushes: self.log.then_some(statistics.log_writes),
             log_commits: self.log.then(|| {
                 self.commits.iter().map(|commits| commits.0.load(Ordering::Relaxed)).sum()

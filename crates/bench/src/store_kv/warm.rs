@@ -18,14 +18,14 @@ pub struct Warmed {
     pub unread: u64,
     /// Whether memory was full before all pages were read.
     pub full: bool,
-    /// The duration.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
 /// Reads as much of a store into memory as there is room for: [`Store::warm`].
 ///
 /// # Errors
-/// As [`Store::warm`]; `Interrupted` if it is to stop.
+/// As [`Store::warm`]; `Interrupted` if `progress` asked to stop.
 pub fn warm(store: &Store, progress: &dyn Progress) -> Result<Warmed> {
     let pages = store.report();
     let used = pages.pages - pages.free_pages;

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use super::random;
 use super::scale::{DISTRICTS, Scale};
 
-/// The most order lines of an order.
+/// The maximum number of lines of an order.
 pub(crate) const LINES_MAX: usize = 15;
 
 /// The five transactions.
@@ -143,7 +143,8 @@ impl NewOrder {
                 quantity: random.u8(1..=10),
             };
         }
-        // All transactions take the locks of stock in one order, so that none waits in a circle.
+        // All transactions take the locks of stock in one order, so that no transactions wait for
+        // each other in a cycle.
         lines[..line_count.into()].sort_unstable_by_key(|line| (line.supply_w, line.item));
         let rolled_back = random.u8(0..100) == 0;
         if rolled_back {

@@ -1,16 +1,16 @@
-//! Keys: columns big-endian one behind the other, so that keys sort as their columns do. Each has
-//! as many bytes as its numbers need: 2 a warehouse, 1 a district, 2 a customer, 3 an order or
-//! item, 1 a line.
+//! Keys: the columns in big-endian order, one after the other, so that keys sort as their columns
+//! do. Each column has as many bytes as its numbers need: 2 for a warehouse, 1 for a district, 2
+//! for a customer, 3 for an order or item, 1 for a line.
 
-/// Greatest number of a warehouse.
+/// The greatest number of a warehouse.
 pub(crate) const WAREHOUSE_MAX: u32 = u16::MAX as u32;
-/// Greatest number of an order or item.
+/// The greatest number of an order or item.
 pub(crate) const NUMBER_MAX: u32 = 0xff_ffff;
 
-/// Bytes of a last name and of a first name in an index: the widths of their columns.
+/// The size of a last name and of a first name in an index, in bytes: the width of their columns.
 pub(crate) const NAME_BYTES: usize = 16;
 
-/// Puts pieces one behind the other into a key of `N` bytes; they have to fill it.
+/// Concatenates pieces into a key of `N` bytes, which they must fill.
 fn join<const N: usize>(pieces: &[&[u8]]) -> [u8; N] {
     let mut key = [0; N];
     let mut at = 0;
@@ -22,14 +22,14 @@ fn join<const N: usize>(pieces: &[&[u8]]) -> [u8; N] {
     key
 }
 
-/// The bytes of an order's or item's number.
+/// Returns the three bytes of the number of an order or item.
 #[inline]
 fn three(number: u32) -> [u8; 3] {
     let [_, high, middle, low] = number.to_be_bytes();
     [high, middle, low]
 }
 
-/// Warehouse: `W_ID`.
+/// Returns the key of a warehouse: `W_ID`.
 #[inline]
 pub(crate) fn warehouse(w: u32) -> [u8; 2] {
     debug_assert!(w <= WAREHOUSE_MAX);
@@ -37,50 +37,51 @@ pub(crate) fn warehouse(w: u32) -> [u8; 2] {
     [high, low]
 }
 
-/// District: `D_W_ID`, `D_ID`.
+/// Returns the key of a district: `D_W_ID`, `D_ID`.
 #[inline]
 pub(crate) fn district(w: u32, d: u8) -> [u8; 3] {
     join(&[&warehouse(w), &[d]])
 }
 
-/// Customer: `C_W_ID`, `C_D_ID`, `C_ID`.
+/// Returns the key of a customer: `C_W_ID`, `C_D_ID`, `C_ID`.
 #[inline]
 pub(crate) fn customer(w: u32, d: u8, c: u16) -> [u8; 5] {
     join(&[&warehouse(w), &[d], &c.to_be_bytes()])
 }
 
-/// History has no key in the standard. Here its key says which client wrote it, and how many
-/// before: run, client, number.
+/// Returns the key of a row of history: the run, the client, and the number of rows that the client
+/// wrote before. History has no key in the standard.
 #[inline]
 pub(crate) fn history(run: u32, client: u32, number: u32) -> [u8; 12] {
     join(&[&run.to_be_bytes(), &client.to_be_bytes(), &number.to_be_bytes()])
 }
 
-/// New order and order: warehouse, district, `O_ID`.
+/// Returns the key of a new order or an order: warehouse, district, `O_ID`.
 #[inline]
 pub(crate) fn order(w: u32, d: u8, o: u32) -> [u8; 6] {
     join(&[&warehouse(w), &[d], &three(o)])
 }
 
-/// Order line: `OL_W_ID`, `OL_D_ID`, `OL_O_ID`, `OL_NUMBER`.
+/// Returns the key of an order line: `OL_W_ID`, `OL_D_ID`, `OL_O_ID`, `OL_NUMBER`.
 #[inline]
 pub(crate) fn order_line(w: u32, d: u8, o: u32, number: u8) -> [u8; 7] {
     join(&[&warehouse(w), &[d], &three(o), &[number]])
 }
 
-/// Item: `I_ID`.
+/// Returns the key of an item: `I_ID`.
 #[inline]
 pub(crate) fn item(i: u32) -> [u8; 3] {
     three(i)
 }
 
-/// Stock: `S_W_ID`, `S_I_ID`.
+/// Returns the key of a stock row: `S_W_ID`, `S_I_ID`.
 #[inline]
 pub(crate) fn stock(w: u32, i: u32) -> [u8; 5] {
     join(&[&warehouse(w), &three(i)])
 }
 
-/// Customers by name: warehouse, district, `C_LAST`, `C_FIRST`, `C_ID`.
+/// Returns the key of a customer in the index by name: warehouse, district, `C_LAST`, `C_FIRST`,
+/// `C_ID`.
 #[inline]
 pub(crate) fn customer_by_name(
     w: u32,
@@ -95,43 +96,44 @@ pub(crate) fn customer_by_name(
 /// Returns the first key of the customers of a name, and the first key beyond them.
 #[inline]
 pub(crate) fn customers_of_name(w: u32, d: u8, last: &[u8; NAME_BYTES]) -> ([u8; 19], [u8; 20]) {
-    // Names have no byte above 0x7f, so that the first byte of a first name never is 0xff.
+    // Names have no byte above 0x7f, so the first byte of a first name is never 0xff.
     (join(&[&warehouse(w), &[d], last]), join(&[&warehouse(w), &[d], last, &[0xff]]))
 }
 
-/// Orders by customer, the newest first: warehouse, district, customer, the complement of `O_ID`.
+/// Returns the key of an order in the index by customer, the newest first: warehouse, district,
+/// customer, the complement of `O_ID`.
 #[inline]
 pub(crate) fn order_by_customer(w: u32, d: u8, c: u16, o: u32) -> [u8; 8] {
     join(&[&warehouse(w), &[d], &c.to_be_bytes(), &three(!o)])
 }
 
-/// The order of a key of [`order_by_customer`].
+/// Returns the order in a key of [`order_by_customer`].
 pub(crate) fn order_of(key: &[u8]) -> Option<u32> {
     Some(NUMBER_MAX - number_at(key, 5)?)
 }
 
-/// The customer in a key of [`customer_by_name`].
+/// Returns the customer in a key of [`customer_by_name`].
 pub(crate) fn customer_of_name(key: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(key.get(35..37)?.try_into().ok()?))
 }
 
-/// Warehouse, district and order at the head of a key.
+/// Returns the warehouse, district and order at the head of a key.
 pub(crate) fn order_id(key: &[u8]) -> Option<(u32, u8, u32)> {
     let (w, d) = district_id(key)?;
     Some((w, d, number_at(key, 3)?))
 }
 
-/// Warehouse and district at the head of a key.
+/// Returns the warehouse and district at the head of a key.
 pub(crate) fn district_id(key: &[u8]) -> Option<(u32, u8)> {
     Some((warehouse_id(key)?, *key.get(2)?))
 }
 
-/// The warehouse at the head of a key.
+/// Returns the warehouse at the head of a key.
 pub(crate) fn warehouse_id(key: &[u8]) -> Option<u32> {
     Some(u16::from_be_bytes(*key.first_chunk()?).into())
 }
 
-/// The order or item whose bytes begin at `at`.
+/// Returns the number of the order or item whose bytes begin at `at`.
 fn number_at(key: &[u8], at: usize) -> Option<u32> {
     let [high, middle, low] = *key.get(at..)?.first_chunk()?;
     Some(u32::from_be_bytes([0, high, middle, low]))

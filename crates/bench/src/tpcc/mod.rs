@@ -3,9 +3,10 @@
 //! terminals; results are not audited. docs/design/benchmarks.md lists what follows the standard
 //! and what does not.
 //!
-//! Always holds:
-//! - Keys are their columns big-endian, in the order of the primary key (`keys.rs`). Rows are fixed
-//!   columns at fixed offsets (`rows.rs`); they are changed in place, in the bytes that were read.
+//! Invariants:
+//! - Keys are their columns in big-endian order, in the order of the primary key (`keys.rs`). Rows
+//!   are columns of fixed width at fixed offsets (`rows.rs`); they are changed in place, in the
+//!   bytes that were read.
 //! - The loaded data depends only on the seed and the scale (`load/`).
 //! - A transaction locks the rows that many transactions want before its first read, and always in
 //!   the same order.

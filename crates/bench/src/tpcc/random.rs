@@ -1,4 +1,4 @@
-//! Random numbers, names and texts as the standard wants them (TPC-C 2.1.6, 4.3.2).
+//! Random numbers, names and texts as the standard requires them (TPC-C 2.1.6, 4.3.2).
 
 use fastrand::Rng;
 
@@ -14,17 +14,17 @@ fn nurand(random: &mut Rng, a: u32, c: u32, x: u32, y: u32) -> u32 {
     ((random.u32(0..=a) | random.u32(x..=y)) + c) % (y - x + 1) + x
 }
 
-/// A customer, from 1 to `customers`.
+/// Draws a customer, from 1 to `customers`.
 pub(crate) fn customer_id(random: &mut Rng, customers: u16) -> u16 {
     nurand(random, 1023, C_ID, 1, u32::from(customers)) as u16
 }
 
-/// An item, from 1 to `items`.
+/// Draws an item, from 1 to `items`.
 pub(crate) fn item_id(random: &mut Rng, items: u32) -> u32 {
     nurand(random, 8191, OL_I_ID, 1, items)
 }
 
-/// The number of a last name in a run, below `names`.
+/// Draws the number of a last name in a run, below `names`.
 pub(crate) fn last_name_number(random: &mut Rng, names: u16) -> u16 {
     nurand(random, 255, C_LAST_RUN, 0, u32::from(names) - 1) as u16
 }
@@ -53,7 +53,7 @@ pub(crate) fn text(random: &mut Rng, min: usize, column: &mut [u8]) {
     const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz.-";
     let len = random.usize(min..=column.len());
     let (filled, rest) = column.split_at_mut(len);
-    // Ten letters of six bits from each number.
+    // Each random number gives ten letters of six bits.
     for chunk in filled.chunks_mut(10) {
         let mut bits = random.u64(..);
         for byte in chunk {
@@ -96,8 +96,8 @@ pub(crate) fn data(random: &mut Rng, column: &mut [u8]) {
 /// Returns the generator of one row or group of rows, so that the loaded data does not depend on
 /// the order of loading.
 pub(crate) fn row(seed: u64, table: u64, a: u64, b: u64) -> Rng {
-    // Each number goes through a mixer of 64 bits (splitmix64), so that neighbours have nothing in
-    // common.
+    // Each number goes through a 64-bit mixer (splitmix64), so that neighbours give unrelated
+    // results.
     let mix = |mut word: u64| {
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -120,9 +120,10 @@ mod tests {
             seen[usize::from(customer_id(&mut random, 3000))] += 1;
         }
         assert_eq!(seen[0], 0);
-        // The or of two numbers seldom has few ones: those customers are met once in a million.
+        // The bitwise or of two numbers seldom has few ones, so some customers come up once in a
+        // million draws.
         assert!(seen[1..].iter().filter(|&&count| count > 0).count() > 2700);
-        // The or of two numbers is unlike a uniform one: some are met many times more often.
+        // The bitwise or of two numbers is not uniform: some numbers come up many times more often.
         assert!(seen.iter().max() > Some(&400), "the hottest: {:?}", seen.iter().max());
         for _ in 0..100_000 {
             assert!((1..=100_000).contains(&item_id(&mut random, 100_000)));

@@ -12,7 +12,6 @@ use crate::report::{LatencyReport, PartReport};
 /// Latencies of a type of transaction, with all attempts, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TpccLatency {
-    /// The mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,
@@ -25,7 +24,7 @@ pub struct TpccLatency {
 }
 
 impl TpccLatency {
-    /// From a histogram of nanoseconds.
+    /// Converts a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let LatencyReport { mean, p50, p99, max, .. } = LatencyReport::of(histogram);
         let p95 = histogram.value_at_quantile(0.95) as f64 / 1000.0;
@@ -58,7 +57,6 @@ impl TpccType {
 pub struct TpccReport {
     /// The store, and how it was opened.
     pub store: String,
-    /// The number of warehouses.
     pub warehouses: u32,
     /// The number of terminals: clients that run one transaction after the other, without think
     /// time.

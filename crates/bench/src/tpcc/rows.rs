@@ -109,16 +109,16 @@ columns! {
         C_W_ID: U32, C_D_ID: U8, C_ID: U16, W_ID: U32, D_ID: U8, DATE: U64, AMOUNT: I32,
         DATA: Text(24),
     }
-    // With its key of 6 bytes a row is about as wide as in the standard.
+    // With its key of 6 bytes, a row is about as wide as in the standard.
     order {
         C_ID: U16, ENTRY_D: U64,
-        /// The carrier; 0: the order is not delivered.
+        /// The carrier; 0 if the order is not delivered.
         CARRIER_ID: U8,
         OL_CNT: U8, ALL_LOCAL: U8, ..16
     }
     order_line {
         I_ID: U32, SUPPLY_W_ID: U32,
-        /// The time of the delivery; 0: not delivered.
+        /// The time of the delivery; 0 if the line is not delivered.
         DELIVERY_D: U64,
         QUANTITY: U8, AMOUNT: I32, DIST_INFO: Text(24),
     }
@@ -137,7 +137,7 @@ pub(crate) const fn dist(district: u8) -> Text {
 mod tests {
     use super::*;
 
-    /// Stores are loaded once and used by later builds.
+    /// Stores are loaded once and used by later builds, so columns must not move.
     #[test]
     fn columns_are_where_they_always_were() {
         let texts = [customer::CREDIT, customer::DATA, history::DATA, order_line::DIST_INFO];

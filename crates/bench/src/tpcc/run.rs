@@ -24,7 +24,6 @@ pub(crate) const TPMC_NOTE: &str = "no think time, not audited";
 pub struct TpccOptions {
     /// The size of the database.
     pub scale: Scale,
-    /// The number of terminals.
     pub terminals: usize,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,
@@ -82,7 +81,7 @@ pub fn run_tpcc<K: Kv>(
     if scale.warehouses == 0 || scale.items == 0 || scale.customers == 0 {
         return Err(Error::new(ErrorKind::Invalid, "a database needs at least one warehouse"));
     }
-    // One item more is asked for by new orders that are rolled back.
+    // New orders that are rolled back ask for one item beyond the last.
     if scale.warehouses > keys::WAREHOUSE_MAX || scale.items >= keys::NUMBER_MAX {
         let (warehouses, items) = (keys::WAREHOUSE_MAX, keys::NUMBER_MAX - 1);
         return Err(Error::new(

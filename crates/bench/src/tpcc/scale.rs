@@ -11,11 +11,10 @@ const LOADED: &[u8] = b"loaded";
 const MAGIC: &[u8; 8] = b"tpcc 2\0\0";
 const RECORD_BYTES: usize = 32;
 
-/// Cardinalities of the database. Except in tests, all but the number of warehouses are the
-/// standard's.
+/// The cardinalities of the database. Except in tests, only the number of warehouses differs from
+/// the standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// The number of warehouses.
     pub warehouses: u32,
     /// The number of items; a warehouse has stock of each. The standard has 100,000.
     pub items: u32,

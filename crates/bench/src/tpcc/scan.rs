@@ -9,7 +9,7 @@ use super::schema::TPCC_TABLES;
 use crate::harness::Job;
 use crate::kv::{Begin, Direction, KeyRange, KvSession, TableId};
 
-/// Rows between two checks whether to stop.
+/// The number of rows between two checks whether to stop.
 const ROWS: usize = 4096;
 
 /// A session with a read-only transaction.
@@ -28,8 +28,7 @@ impl<S: KvSession> Scanner<S> {
         self.session.commit().await
     }
 
-    /// Passes the rows of a range to `each`. A row that has not this number of
-    /// bytes is an error.
+    /// Passes the rows of a range to `each`. A row with another number of bytes is an error.
     pub(crate) async fn rows(
         &mut self,
         table: TableId,
@@ -87,7 +86,7 @@ impl<S: KvSession> Scanner<S> {
             if seen < wanted || left == 0 {
                 return Ok(());
             }
-            // The least key beyond the last one.
+            // The scan continues at the least key beyond the last one.
             from = last;
             from.push(0);
             qpair::task::yield_now().await;

@@ -123,7 +123,7 @@ fn every_type_does_what_it_is_for() {
     let rolled_back = run(&kv, 1, others.repeat(200));
     assert_eq!(count(&kv, ORDERS), before.0 + 200 - rolled_back);
     assert_eq!(count(&kv, HISTORY), before.1 + 200);
-    // When all is delivered there is nothing to deliver, which is no error.
+    // When all orders are delivered, a delivery has nothing to do, and is not an error.
     run(&kv, 2, [Type::Delivery].repeat(200));
     assert_eq!(count(&kv, NEW_ORDER), 0);
     assert!(broken(&kv).is_empty());
@@ -138,7 +138,7 @@ fn each_condition_sees_what_breaks_it() {
         (DISTRICT, &keys::district(1, 1), |row| district::NEXT_O_ID.add(row, 1), &[2]),
         (ORDERS, &keys::order(1, 1, 7), |row| order::OL_CNT.add(row, 1), &[4, 6]),
         (ORDERS, &keys::order(1, 1, 7), |row| order::CARRIER_ID.set(row, 0), &[5, 7]),
-        // Lines of the load that are delivered cost nothing, so that no sum changes.
+        // The delivered lines of the load cost nothing, so no sum changes.
         (ORDER_LINE, &keys::order_line(1, 1, 7, 2), |row| order_line::DELIVERY_D.set(row, 0), &[7]),
         (HISTORY, &keys::history(0, 1, 0), |row| history::C_ID.set(row, 2), &[10]),
         (CUSTOMER, &customer, |row| customer::BALANCE.add(row, 1), &[10, 12]),
@@ -153,7 +153,7 @@ fn each_condition_sees_what_breaks_it() {
     let of_rows: [(fn(&StoreKv), &[usize]); 3] = [
         (|kv| assert!(table(kv, NEW_ORDER).delete(&keys::order(1, 3, 35)).unwrap()), &[3, 5, 11]),
         (|kv| assert!(table(kv, HISTORY).delete(&keys::history(0, 1, 0)).unwrap()), &[8, 9, 10]),
-        // A line without an order.
+        // The line has no order.
         (
             |kv| {
                 let key = keys::order_line(1, 1, 99, 1);
@@ -178,7 +178,7 @@ fn what_is_broken_is_named() {
         report.conditions[11].examples,
         ["customer 2/2/2: C_BALANCE + C_YTD_PAYMENT is 5, the sum of delivered lines is 0"]
     );
-    // A row of another width is no row of this table.
+    // A row of another width is not a row of this table.
     table(&kv, ORDERS).put(&keys::order(1, 1, 1), b"x").unwrap();
     let error = check(&kv, &Silent).unwrap_err();
     assert!(error.to_string().contains("orders"), "{error}");
@@ -194,7 +194,7 @@ fn a_run_counts_what_it_did() {
     let sum: u64 = report.types.values().map(|kind| kind.count).sum();
     assert_eq!(sum, report.tx_by_second.iter().sum::<u64>());
     assert_eq!(report.types.len(), 5);
-    // Each run has rows of history of its own.
+    // Each run has its own rows of history.
     run_tpcc(&kv, &run, &Silent).unwrap();
 }
 
@@ -203,11 +203,11 @@ fn arrivals_set_the_pace_and_late_ones_count_from_when_they_were_due() {
     let kv = loaded_store();
     let at = |rate| TpccOptions { seconds: 0.5, terminals: 3, rate_per_s: Some(rate), ..options() };
     let counted = |report: &TpccReport| report.types.values().map(|kind| kind.count).sum::<u64>();
-    // About 100 arrive, so no more can be done; terminals at their own pace do thousands.
+    // About 100 transactions arrive, so no more can end; terminals at their own pace do thousands.
     let slow = run_tpcc(&kv, &at(200.0), &Silent).unwrap();
     assert!((1..200).contains(&counted(&slow)), "{slow:#?}");
-    // All are due at the beginning: the operation that is done first has waited least, and the
-    // others the rest of the run.
+    // All transactions are due at the beginning: the first to be done has waited least, and the
+    // others wait for the rest of the run.
     let over = run_tpcc(&kv, &at(1e9), &Silent).unwrap();
     assert!(over.latency_us["new_order"].p50 > 1e6 * 0.5 / 20.0, "{over:#?}");
     assert!(run_tpcc(&kv, &at(-1.0), &Silent).is_err());
@@ -234,7 +234,7 @@ fn a_load_that_did_not_end_is_refused() {
 
 #[test]
 fn a_small_piece_of_the_standards_scale_is_as_wide_as_the_standard_has_it() {
-    // TPC-C 1.2.1: bytes of a row with its key, about.
+    // The approximate size of a row with its key, in bytes (TPC-C 1.2.1).
     let widths = [
         (warehouse::BYTES + 2, 89),
         (district::BYTES + 3, 95),

@@ -13,7 +13,6 @@ use crate::harness::{Client, Done};
 use crate::records::{self, RECORDS, Shuffle, VALUE_BYTES};
 use crate::store_kv::StoreSession;
 
-/// The number of records of a scan.
 const SCAN_RECORDS: u64 = 100;
 
 /// The state that the clients of a run share.

@@ -11,7 +11,6 @@ use crate::kv::{Durability, durability_name};
 use crate::records::TABLES;
 use crate::store_kv::{StoreKv, StoreKvOptions};
 
-/// Options of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunOptions {
     /// The path of the store; a store that does not exist is created and filled.
@@ -19,7 +18,6 @@ pub struct RunOptions {
     /// The drivers of a store on devices that bypass the kernel.
     #[serde(skip)]
     pub drivers: Drivers,
-    /// The number of records.
     pub records: u64,
     /// Memory for pages in bytes.
     pub memory_bytes: u64,
@@ -50,9 +48,10 @@ pub struct RunOptions {
     /// Seconds for each of 8 combinations to measure the device alone afterwards; 0: it is not
     /// measured.
     pub ceiling_seconds: f64,
-    /// The most requests that a worker has in flight.
+    /// The maximum number of requests that a worker has in flight.
     pub depth: u32,
-    /// The most page reads among these requests; 0: the number is adapted to the throughput.
+    /// The maximum number of page reads among these requests; 0: the number is adapted to the
+    /// throughput.
     pub reads: u32,
     /// The number of completions that a busy worker tries to take at once.
     pub batch: u32,

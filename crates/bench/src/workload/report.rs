@@ -8,13 +8,11 @@ use crate::store_kv::Warmed;
 /// The configuration and results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The workload.
     pub workload: String,
     /// The interface that was used.
     pub io: String,
     /// The mode of the interface.
     pub io_mode: String,
-    /// The number of workers.
     pub workers: usize,
     /// The number of tasks of each worker.
     pub tasks: usize,
@@ -40,7 +38,7 @@ pub struct Report {
     pub ops_per_s: f64,
     /// Reads of the device per second.
     pub device_reads_per_s: f64,
-    /// The most page reads that all workers together could have in flight at the end.
+    /// The maximum number of page reads that all workers together could have in flight at the end.
     pub reads_in_flight_max: u64,
     /// Writes of the device per second.
     pub device_writes_per_s: f64,

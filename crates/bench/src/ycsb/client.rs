@@ -14,13 +14,12 @@ use super::keys::{USERS, key, mixed, noise};
 use super::mix::{Kind, YcsbWorkload};
 use super::zipfian::{Scrambled, Zipfian};
 
-/// The most records of a scan.
+/// The maximum number of records of a scan.
 const SCAN_MAX: usize = 100;
 
 /// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct YcsbOptions {
-    /// The workload.
     pub workload: YcsbWorkload,
     /// The number of records to load.
     pub records: u64,
@@ -28,13 +27,12 @@ pub struct YcsbOptions {
     pub fields: usize,
     /// The size of a field in bytes.
     pub field_bytes: usize,
-    /// The number of clients.
     pub clients: usize,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,
     /// The number of operations of all clients together, which replaces the time limit.
     pub operations: Option<u64>,
-    /// Seconds to run before measuring; not used with a number of operations.
+    /// Seconds to run before the measurement; ignored if the number of operations is given.
     pub warm_up_seconds: f64,
     /// The durability that commits wait for.
     pub durability: Durability,
@@ -82,8 +80,8 @@ pub(crate) struct YcsbClient<S> {
 }
 
 impl<S: KvSession> YcsbClient<S> {
-    /// Makes a client. `latest`: the distribution over all records, for the workload that reads the
-    /// newest records.
+    /// Creates a client. `latest`: the distribution over all records, for the workload that reads
+    /// the newest records.
     pub(crate) fn new(
         session: S,
         number: usize,
@@ -116,7 +114,6 @@ impl<S: KvSession> YcsbClient<S> {
     }
 }
 
-/// An operation.
 pub(crate) struct Operation {
     kind: Kind,
     record: u64,

@@ -11,7 +11,7 @@ pub(crate) const USERS: TableId = TableId(0);
 /// The table of the one record that describes the load.
 pub(crate) const META: TableId = TableId(1);
 
-/// Bytes of a key: "user" and 20 digits.
+/// The size of a key, in bytes: "user" and 20 digits.
 pub(crate) const KEY_BYTES: usize = 24;
 
 /// Maps each 64-bit number to a different one, far from the images of its neighbours (splitmix64's
@@ -34,7 +34,6 @@ pub(crate) fn key_of_mixed(mixed: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// The key of a record.
 pub(crate) fn key(record: u64) -> [u8; KEY_BYTES] {
     key_of_mixed(mixed(record))
 }

@@ -1,4 +1,4 @@
-//! Loads a store, and tells what was loaded into it.
+//! Loads a store, and describes the load.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,7 +65,7 @@ pub(super) fn prepare<K: Kv>(
                     "the store was loaded with {has} records of {bytes} bytes; {records} of \
                      {value_bytes} were asked for"
                 ),
-                format!("--records {has}, or another --store"),
+                format!("choose --records {has}, or another --store"),
             ));
         }
         return Ok((loaded, None));
@@ -83,7 +83,7 @@ async fn load<S: KvSession>(
     loaded: Loaded,
     seed: u64,
 ) -> Result<()> {
-    // 8 bytes of memory a record, so that keys come in order.
+    // The order takes 8 bytes of memory for each record, and makes the keys ascend.
     let mut order = Vec::new();
     order.try_reserve_exact(loaded.records as usize).map_err(|error| {
         Error::new(

@@ -1,6 +1,6 @@
 //! YCSB's core workloads A to F over any transactional key-value store.
 //!
-//! Always holds:
+//! Invariants:
 //! - The key of a record is "user" and 20 digits, which are a mix of the record's number. Records
 //!   with close numbers are therefore far apart in the table. The value of a record is the
 //!   concatenation of its fields.

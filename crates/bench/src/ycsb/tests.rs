@@ -37,7 +37,7 @@ fn each_workload_does_its_share_of_each_kind() {
             let count = report.kinds[kind].count;
             assert!(count.abs_diff(3000 * percent / 100) < 150, "{workload}: {count} of {kind}");
         }
-        // Of what is read only what is being inserted at that moment can be missing.
+        // Only a record that is being inserted at the time of the read can be missing.
         let most = if workload == YcsbWorkload::D { 30 } else { 0 };
         assert!(report.missed <= most, "{workload}: {} missed", report.missed);
     }

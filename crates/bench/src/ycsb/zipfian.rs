@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Skew of the standard's distribution.
+/// The skew of the standard's distribution.
 const THETA: f64 = 0.99;
 /// The number of items over which the scrambled distribution is drawn, independent of the number of
 /// records.
@@ -109,7 +109,8 @@ mod tests {
         let zipfian = Zipfian::new(ITEMS as u64);
         let shares = shares(ITEMS, |random| zipfian.draw(random));
         let total = zeta(0, ITEMS as u64);
-        // The first two are drawn exactly; the others by an approximation that is good in sums.
+        // The first two are drawn exactly. The others come from an approximation whose sums are
+        // accurate.
         for (number, share) in shares.iter().take(2).enumerate() {
             let expected = ((number + 1) as f64).powf(-THETA) / total;
             assert!((share / expected - 1.0).abs() < 0.03, "{number}: {share}");
@@ -127,8 +128,8 @@ mod tests {
         let scrambled = Scrambled::new();
         let shares = shares(RECORDS as usize, |random| scrambled.draw(random, RECORDS));
         let hottest = (fnv(0) % RECORDS) as usize;
-        // 1 / zeta of the first number, and a thousandth of those that fall on each record by
-        // chance.
+        // The expected share is 1 / zeta for the first number, and a thousandth of the draws that
+        // hit a record by chance.
         let expected = 1.0 / SCRAMBLED_ZETA + 0.0007;
         assert!((shares[hottest] / expected - 1.0).abs() < 0.1, "{}", shares[hottest]);
         assert!(shares.iter().all(|&share| share <= shares[hottest]));
@@ -137,7 +138,8 @@ mod tests {
 
     #[test]
     fn the_constant_of_the_scrambled_one_is_the_sum_it_stands_for() {
-        // The sum up to a million by addition, the rest by the integral (Euler-Maclaurin).
+        // The sum up to a million is computed by addition, and the rest by the integral
+        // (Euler-Maclaurin).
         let near = 1_000_000;
         let integral = |n: f64| n.powf(1.0 - THETA) / (1.0 - THETA);
         let (a, b) = (near as f64, SCRAMBLED_ITEMS as f64);

@@ -14,14 +14,14 @@ pub use super::text::unquote;
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::size::{format_bytes, parse_bytes};
 
-/// Longest time in nanoseconds: 1,000 s. Sums of many of them still fit.
+/// The longest time, in nanoseconds: 1,000 s. Sums of many such times do not overflow.
 const NS_MAX: f64 = 1e12;
 
 /// The keys of one kind of device, with options `T`.
 pub struct Keys<T: 'static> {
     /// The owner of the options, for errors: `ram:`.
     pub of: &'static str,
-    /// Whether a key may be given again: the last value holds.
+    /// Whether a key may be given more than once. The last value holds.
     pub repeats: bool,
     /// The keys, in the order in which they are written.
     pub keys: &'static [Key<T>],
@@ -91,27 +91,27 @@ pub fn slot<'a, V>(
     }
 }
 
-/// A value as Rust writes it, with words for the values.
+/// Returns the slot of a value in Rust's own text form, with words for the values.
 pub fn plain<'a, V: FromStr + Display>(value: &'a mut V, values: &str) -> Slot<'a> {
     slot(value, values, V::to_string, |text| text.parse().map_err(|_| None))
 }
 
-/// `true` or `false`.
+/// Returns the slot of `true` or `false`.
 pub fn truth(value: &mut bool) -> Slot<'_> {
     plain(value, "true or false")
 }
 
-/// `on` or `off`.
+/// Returns the slot of `on` or `off`.
 pub fn switch(value: &mut bool) -> Slot<'_> {
     one_of(value, &[("on", true), ("off", false)])
 }
 
-/// A whole number in a range.
+/// Returns the slot of a whole number in a range.
 pub fn within<V: FromStr + Display>(value: &mut V, range: RangeInclusive<u64>) -> Slot<'_> {
     slot(value, range_words(&range), V::to_string, move |text| number(text, &range))
 }
 
-/// A whole number in a range, or no number.
+/// Returns the slot of a whole number in a range, or no number.
 pub fn maybe<V: FromStr + Display>(value: &mut Option<V>, range: RangeInclusive<u64>) -> Slot<'_> {
     let write = |value: &Option<V>| value.as_ref().map_or_else(String::new, V::to_string);
     slot(value, range_words(&range), write, move |text| number(text, &range).map(Some))
@@ -129,30 +129,30 @@ fn number<V: FromStr>(text: &str, range: &RangeInclusive<u64>) -> Read<V> {
     text.parse().ok().filter(|_| is_in_range).ok_or(None)
 }
 
-/// A size in bytes.
+/// Returns the slot of a size in bytes.
 pub fn bytes(value: &mut u64) -> Slot<'_> {
     let read = |text: &str| parse_bytes(text).map_err(Some);
     slot(value, "a size such as 64KiB", |bytes| format_bytes(*bytes), read)
 }
 
-/// A size in bytes below 4 GiB.
+/// Returns the slot of a size in bytes below 4 GiB.
 pub fn short_bytes(value: &mut u32) -> Slot<'_> {
     let read = |text: &str| parse_bytes(text).map_err(Some)?.try_into().map_err(|_| None);
     slot(value, "a size below 4GiB, such as 4KiB", |bytes| format_bytes((*bytes).into()), read)
 }
 
-/// A number from 0 to 1.
+/// Returns the slot of a number from 0 to 1.
 pub fn rate(value: &mut f64) -> Slot<'_> {
     let read = |text: &str| text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate)).ok_or(None);
     slot(value, "a number from 0 to 1", f64::to_string, read)
 }
 
-/// Nanoseconds, as a decimal number of microseconds.
+/// Returns the slot of nanoseconds, written as a decimal number of microseconds.
 pub fn us(ns: &mut u64) -> Slot<'_> {
     time(ns, 1000, "microseconds, at most 1000 s")
 }
 
-/// Nanoseconds, as a decimal number of milliseconds.
+/// Returns the slot of nanoseconds, written as a decimal number of milliseconds.
 pub fn ms(ns: &mut u64) -> Slot<'_> {
     time(ns, 1_000_000, "milliseconds, at most 1000 s")
 }
@@ -169,7 +169,7 @@ fn time<'a>(ns: &'a mut u64, unit_ns: u64, values: &str) -> Slot<'a> {
     })
 }
 
-/// Whole milliseconds.
+/// Returns the slot of whole milliseconds.
 pub fn millis(value: &mut Duration) -> Slot<'_> {
     let read = |text: &str| text.parse::<u32>().map_err(|_| None);
     slot(
@@ -180,12 +180,13 @@ pub fn millis(value: &mut Duration) -> Slot<'_> {
     )
 }
 
-/// Text with a backslash before each `,`, `+` and `\`, with words for the values.
+/// Returns the slot of text with a backslash before each `,`, `+` and `\`, with words for the
+/// values.
 pub fn quoted<'a>(value: &'a mut String, values: &str) -> Slot<'a> {
     slot(value, values, |text| quote(text).into_owned(), |text| unquote(text).map_err(Some))
 }
 
-/// One of these words.
+/// Returns the slot of one of these words.
 pub fn one_of<'a, V>(value: &'a mut V, words: &'static [(&'static str, V)]) -> Slot<'a>
 where
     V: Clone + PartialEq,
@@ -204,7 +205,7 @@ where
     })
 }
 
-/// A list with `+` between its elements, with words for the values.
+/// Returns the slot of a list with `+` between its elements, with words for the values.
 pub fn list<'a, V>(
     value: &'a mut Vec<V>,
     read: fn(&str) -> Option<V>,
@@ -219,7 +220,7 @@ pub fn list<'a, V>(
 }
 
 impl<T: Clone + Default> Keys<T> {
-    /// Reads options: the default, with what the text changes.
+    /// Reads options: starts with the defaults, and applies the text.
     ///
     /// # Errors
     /// `Invalid` for an unknown key, which names the known ones, a key without a value, a key that
@@ -231,7 +232,7 @@ impl<T: Clone + Default> Keys<T> {
         })
     }
 
-    /// Reads options with a function that takes the pairs that it knows.
+    /// Reads options with a function that takes the pairs with keys it knows.
     ///
     /// # Errors
     /// As [`Keys::read`], and those of the function.
@@ -266,7 +267,7 @@ impl<T: Clone + Default> Keys<T> {
         Ok(pairs)
     }
 
-    /// Takes the pairs with keys of this table and leaves the other pairs.
+    /// Takes the pairs with keys of this table, and leaves the other pairs.
     ///
     /// # Errors
     /// `Invalid` for a value that the key does not take.
@@ -282,7 +283,7 @@ impl<T: Clone + Default> Keys<T> {
     fn set(&self, key: &Key<T>, options: &mut T, text: &str) -> Result<()> {
         let Slot { values, read, .. } = (key.slot)(options);
         read(text).map_err(|cause| {
-            let context = format!("option {}={text} of {}", key.name, self.of);
+            let context = format!("option {}={text} of {} is not valid", key.name, self.of);
             let error = Error::new(ErrorKind::Invalid, context);
             let error = error.hint(format!("{} is {values}", key.name));
             match cause {
@@ -292,14 +293,14 @@ impl<T: Clone + Default> Keys<T> {
         })
     }
 
-    /// Refuses pairs that nothing has taken.
+    /// Returns an error if pairs are left that no table has taken.
     ///
     /// # Errors
     /// `Invalid`, with the known keys.
     pub fn finish(&self, pairs: &[(&str, &str)], known: &[&str]) -> Result<()> {
         let Some((key, _)) = pairs.first() else { return Ok(()) };
-        let context = format!("unknown option \"{key}\" of {}", self.of);
-        Err(Error::new(ErrorKind::Invalid, context).hint(format!("known are {}", known.join(", "))))
+        let context = format!("option \"{key}\" of {} is unknown", self.of);
+        Err(Error::new(ErrorKind::Invalid, context).hint(format!("the options are {}", known.join(", "))))
     }
 
     /// Checks that each key takes the value that the options have.

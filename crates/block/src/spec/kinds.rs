@@ -1,4 +1,4 @@
-//! The kinds of devices, and the keys of those of this crate.
+//! The kinds of devices, and the keys of the devices of this crate.
 
 use super::keys::{Keys, Row, always, bytes, key, plain, rate, short_bytes, truth};
 use crate::devices::delay::DelayOptions;
@@ -11,9 +11,9 @@ use crate::devices::ram::RamOptions;
 pub struct Kind {
     /// The word before the colon.
     pub word: &'static str,
-    /// The form of a specifier.
+    /// The form of the specifier.
     pub form: &'static str,
-    /// The device.
+    /// A description of the device.
     pub about: &'static str,
     /// Returns the keys. A driver declares its own.
     pub keys: fn() -> Vec<Row>,

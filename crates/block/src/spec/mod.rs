@@ -56,9 +56,9 @@ pub enum DeviceSpec {
         /// The device below.
         inner: Box<DeviceSpec>,
     },
-    /// A slice of a device, by the slice map on the device.
+    /// A slice of a device, from the slice map on the device.
     Carved {
-        /// The slice's name.
+        /// The name of the slice.
         name: String,
         /// The device with the slice.
         inner: Box<DeviceSpec>,
@@ -107,8 +107,8 @@ impl SharedWay {
     }
 }
 
-/// Opens the devices that need a kernel or a driver, which the block layer does not have. It is
-/// implemented for functions of a path, which open only files.
+/// Opens the devices that need a kernel or a driver, which the block layer does not have. Functions
+/// of a path implement this trait, and open only files.
 pub trait Opener {
     /// Opens a file or block device.
     ///
@@ -127,7 +127,8 @@ pub trait Opener {
         ))
     }
 
-    /// Creates a device that shares `inner` between threads in another way than a channel for each.
+    /// Creates a device that lets threads share `inner`, instead of giving each a channel of its
+    /// own.
     ///
     /// # Errors
     /// The error of a device that cannot be created; `Unsupported` if these ways are not available.

@@ -37,8 +37,8 @@ use crate::failure::{Exit, Result};
 
 pub(crate) use bench::as_fio_takes_them;
 
-/// Declares the commands, and `run`, which runs one. Those behind the semicolon take the description
-/// of all of them.
+/// Declares the commands, and `run`, which runs one. Those behind the semicolon take the
+/// description of all of them.
 macro_rules! commands {
     ($($(#[$kind:meta])* $name:ident($args:ty),)+ ; $($of_all:ident($given:ty),)+) => {
         #[derive(Subcommand)]

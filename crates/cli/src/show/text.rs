@@ -135,7 +135,7 @@ mod tests {
         };
         assert_eq!(unescape(br"a\tb\\t\x00\xFf\n\r"), Ok(b"a\tb\\t\0\xff\n\r".to_vec()));
         for word in [&br"C:\users"[..], br"\", br"\x", br"\x0", br"\xg0", "\\\u{fc}".as_bytes()] {
-            assert!(unescape(word).unwrap_err().contains("no escape"), "{word:?}");
+            assert!(unescape(word).unwrap_err().contains("not an escape"), "{word:?}");
         }
         let all: Vec<u8> = (0..=u8::MAX).chain("\u{feff}\u{fc}".bytes()).collect();
         assert_eq!(unescape(escape(&all).as_bytes()), Ok(all));

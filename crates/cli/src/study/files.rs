@@ -7,7 +7,8 @@ use qpair_study::StudyReport;
 
 use crate::failure::{Failure, Result};
 
-/// Refuses a folder that is not there, and what is no file, before anything is measured.
+/// Returns an error before the measurement if the folder does not exist, or the path cannot be a
+/// file.
 pub(crate) fn check_out_file(out: &Path) -> Result<()> {
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
     if !folder.unwrap_or(Path::new(".")).is_dir() {

@@ -40,7 +40,7 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // An error is ignored: the file's name says which process made it.
+        // The error is ignored: the file's name says which process made it.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -298,7 +298,8 @@ fn finish(inner: &Arc<StoreInner>, mut core: TxState) -> Result<Commit> {
         inner.block_to_give(waits, seen)?;
         return Ok(Commit { timestamp, inner: inner.clone() });
     }
-    let mut committing = Committing::new(core)?;
+    core.tx.incarnation.begin_change()?;
+    let mut committing = Committing::new(core);
     let done = match committing.inline()? {
         Some(done) => done,
         None => inner.block_on(move || async move { committing.complete().await })?,

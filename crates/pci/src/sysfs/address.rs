@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use qpair_block::{Error, ErrorKind};
 
-/// Domain, bus, device and function: `0000:3b:00.0`. Ordered numerically.
+/// Domain, bus, device and function: `0000:3b:00.0`. Addresses are ordered numerically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PciAddress {
     /// The domain; it has more than 16 bits behind some host adapters (VMD).

@@ -102,7 +102,7 @@ fn unbind_by(root: &Root, say: Say<'_>, address: PciAddress) -> Result<Outcome> 
 
 fn give_by(root: &Root, say: Say<'_>, address: PciAddress, driver: &str) -> Result<Outcome> {
     let function = Function::read(root, address)?;
-    // The kernel would wait for the program, and the caller with it.
+    // The kernel would wait for the program, and the caller would wait for the kernel.
     if let Some(who) = who_has(root, &function) {
         return Err(Error::new(ErrorKind::Busy, format!("{address} is in use by {who}"))
             .hint("end that program first"));
@@ -296,7 +296,7 @@ pub(crate) mod tests {
         assert_eq!(driver_of(&machine).as_deref(), Some("hwperf"));
         assert_eq!(give("").unwrap().now.as_deref(), Some("nvme"));
         assert_eq!(override_of(&machine.root(), drive()), "");
-        // A driver that refuses the function leaves it with none, and the error says so.
+        // If a driver refuses the function, the function has no driver, and the error says so.
         let refuses = |path: &str, word: &str| machine.hears(path, word, true);
         let error = give_by(&machine.root(), &refuses, drive(), VFIO_PCI).unwrap_err();
         assert!(error.to_string().contains("vfio-pci did not take it"), "{error}");

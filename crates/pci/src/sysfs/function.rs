@@ -12,11 +12,11 @@ pub struct Function {
     pub class: u32,
     pub vendor: u16,
     pub device: u16,
-    /// The driver that has it: `nvme`, `vfio-pci`.
+    /// The current driver: `nvme`, `vfio-pci`.
     pub driver: Option<String>,
     /// The IOMMU group; `None` if no IOMMU stands between the function and the memory.
     pub iommu_group: Option<u32>,
-    /// The other functions of that group.
+    /// The other functions of the IOMMU group.
     pub neighbours: Vec<Neighbour>,
     pub numa_node: Option<u32>,
     /// The model, as the kernel's driver read it.
@@ -32,7 +32,7 @@ pub struct Function {
 pub struct Neighbour {
     pub address: PciAddress,
     pub driver: Option<String>,
-    /// Whether it is a bridge: bridges may keep their driver.
+    /// Whether the function is a bridge: bridges may keep their driver.
     pub is_bridge: bool,
 }
 
@@ -66,7 +66,7 @@ impl Node {
 }
 
 impl Neighbour {
-    /// Whether the group cannot be given to a program while this function stays with its driver.
+    /// Whether the group cannot be given to a program while this function keeps its driver.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
         let harmless = [VFIO_PCI, "pci-stub"];
@@ -101,7 +101,7 @@ impl Function {
     /// Reads the function at an address.
     ///
     /// # Errors
-    /// `NotFound` if there is none.
+    /// `NotFound` if no function has the address.
     pub fn read(root: &Root, address: PciAddress) -> Result<Self> {
         Self::read_if_there(root, address).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("there is no PCI function {address}"))
@@ -207,8 +207,8 @@ fn node(root: &Root, name: String) -> Node {
     Node { name, size_bytes, partitions }
 }
 
-/// Returns the block device of an entry below a controller: `nvme0n1` for itself and for a path to
-/// it (`nvme0c1n1`), `None` for other entries (`ng0n1`).
+/// Returns the block device of an entry below a controller: `nvme0n1` for `nvme0n1` and for a path
+/// to it (`nvme0c1n1`), `None` for other entries (`ng0n1`).
 fn head_name(name: &str) -> Option<String> {
     let rest = name.strip_prefix("nvme")?;
     let (before, namespace) = rest.rsplit_once('n')?;
@@ -266,7 +266,7 @@ mod tests {
             machine.link(&format!("sys/class/block/{disk}"), &folder);
             nodes.push(folder);
         }
-        // A partition has a node of its own, below its disk; and a disk may be behind another
+        // A partition has a node of its own below its disk, and a disk may be behind another
         // controller.
         machine.folder(&format!("{}/sda1", nodes[0]));
         machine.file(&format!("{}/sda1/partition", nodes[0]), "1");

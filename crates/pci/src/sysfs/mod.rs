@@ -1,4 +1,4 @@
-//! PCI functions as `/sys` shows them, and the drivers that have them.
+//! PCI functions as `/sys` shows them, and their drivers.
 //!
 //! Everything is read below a [`Root`], so that a tree of files can stand for a machine. A missing
 //! or unreadable file yields `None` or an empty value.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::opcode;
 
-/// The maximum length of a command descriptor block here, bytes.
+/// The maximum length of a command descriptor block in this crate, in bytes.
 pub const CDB_BYTES_MAX: usize = 16;
 
 /// A command descriptor block.
@@ -15,7 +15,7 @@ pub struct Cdb {
 }
 
 impl Cdb {
-    /// Makes a descriptor block of bytes; `None` for no bytes, or more than 16.
+    /// Creates a descriptor block from bytes; `None` for no bytes, or more than 16.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let mut cdb = Self { bytes: [0; CDB_BYTES_MAX], len: bytes.len() as u8 };
@@ -24,7 +24,7 @@ impl Cdb {
         Some(cdb)
     }
 
-    /// Makes a READ (16) or WRITE (16) directly, as these are the most frequent commands.
+    /// Creates a READ (16) or WRITE (16) directly, as these are the most frequent commands.
     #[inline(always)]
     #[must_use]
     pub fn transfer(is_write: bool, block: u64, blocks: u32, force_unit_access: bool) -> Self {

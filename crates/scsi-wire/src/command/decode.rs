@@ -1,4 +1,4 @@
-//! From bytes to commands.
+//! Decodes commands from bytes.
 
 use super::*;
 use qpair_wire::be::{u16_at, u32_at, u64_at};

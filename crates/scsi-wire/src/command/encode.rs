@@ -1,4 +1,4 @@
-//! From commands to bytes.
+//! Encodes commands to bytes.
 
 use super::*;
 use qpair_wire::put;
@@ -112,7 +112,7 @@ pub(super) fn put_range(b: &mut [u8; CDB_BYTES_MAX], range: Range, codes: [u8; 4
     let Range { block, blocks, width } = range;
     b[0] = codes[width as usize];
     b[1] = flags;
-    // By the code: where a command has no such form it is the next longer one.
+    // The form depends on the code: a command that does not have the form gets the next longer one.
     match b[0] >> 5 {
         0 => {
             put(b, 1, &(block as u32 & 0x1F_FFFF).to_be_bytes()[1..]);

@@ -27,7 +27,7 @@ pub enum Width {
 pub struct Range {
     /// The first block.
     pub block: u64,
-    /// The number of blocks. Never 0 for a READ or WRITE (6), whose 0 stands for 256.
+    /// The number of blocks. The count is never 0 for a READ or WRITE (6), whose 0 stands for 256.
     pub blocks: u32,
     /// The form of the command.
     pub width: Width,
@@ -42,7 +42,7 @@ pub enum Command {
     RequestSense {
         /// Whether sense data is requested in the descriptor form.
         descriptor: bool,
-        /// The allocation length: bytes that the initiator has room for.
+        /// The allocation length: the number of bytes that the initiator has room for.
         allocation: u8,
     },
     /// INQUIRY.
@@ -84,7 +84,7 @@ pub enum Command {
         immediate: bool,
         /// Whether to start or to stop.
         start: bool,
-        /// The power condition; 0: as `start` says.
+        /// The power condition; 0 if `start` decides.
         power: u8,
     },
     /// READ CAPACITY (10).
@@ -116,22 +116,22 @@ pub enum Command {
     Verify {
         /// The blocks to verify.
         range: Range,
-        /// The comparison (BYTCHK). 0: only that the blocks can be read; 1: with the data that the
-        /// initiator sends; 3: each with one block that it sends.
+        /// The comparison (BYTCHK). 0: none, the blocks only have to be readable; 1: with the data
+        /// that the initiator sends; 3: each block with the one block that the initiator sends.
         compare: u8,
         /// The checks of protection information.
         protect: u8,
     },
     /// SYNCHRONIZE CACHE (10) or (16).
     SynchronizeCache {
-        /// The blocks to write to the medium; a count of 0: all from there on.
+        /// The blocks to write to the medium; a count of 0 for all blocks from the first on.
         range: Range,
         /// Whether to answer before the action is done.
         immediate: bool,
     },
     /// WRITE SAME (10) or (16).
     WriteSame {
-        /// The blocks to write; a count of 0: all from there on.
+        /// The blocks to write; a count of 0 for all blocks from the first on.
         range: Range,
         /// Whether to unmap the blocks, if they read as the sent block afterwards.
         unmap: bool,
@@ -151,7 +151,7 @@ pub enum Command {
     },
     /// REPORT LUNS.
     ReportLuns {
-        /// The units to list: 0, 2: all.
+        /// The units to list; 0 and 2 for all.
         select: u8,
         /// The allocation length.
         allocation: u32,
@@ -160,12 +160,12 @@ pub enum Command {
     ReportOperations {
         /// Whether to return time-outs (RCTD).
         timeouts: bool,
-        /// The commands to report. 0: all; 1: one without, 2: one with a service action, 3: one
-        /// with or without.
+        /// The commands to report. 0: all; 1: one command without a service action; 2: one with a
+        /// service action; 3: one with or without.
         options: u8,
-        /// The operation code, if one command is asked for.
+        /// The operation code, if one command is requested.
         opcode: u8,
-        /// The service action, if one command is asked for.
+        /// The service action, if one command is requested.
         action: u16,
         /// The allocation length.
         allocation: u32,
@@ -202,7 +202,8 @@ pub enum Command {
 pub enum Undecodable {
     /// The operation code is unknown.
     Opcode,
-    /// The block is too short for its operation code, or a field is invalid: its byte.
+    /// The block is too short for its operation code, or a field is invalid. The number is the
+    /// invalid byte.
     Field(u8),
 }
 

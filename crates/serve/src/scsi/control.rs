@@ -63,7 +63,7 @@ impl Verbs for ControlVerbs {
         let is_whole = take(memory, &mut self.named, kind);
         let kind = u32::from_le_bytes([kind[0], kind[1], kind[2], kind[3]]);
         if is_whole && matches!(kind, KIND_QUERY_EVENTS | KIND_SUBSCRIBE_EVENTS) {
-            // A disk has none.
+            // A disk has no asynchronous events.
             let len = EVENTS_ANSWER_BYTES as u32;
             let place = Head::take(memory, &mut self.named, len).ok_or(Broken)?;
             place.store(memory, &[0, 0, 0, 0, response::OK]);
@@ -104,7 +104,7 @@ impl Verbs for ControlVerbs {
     }
 
     fn stopping(&mut self, ring: &mut GuestRing, guest: Guest<'_>) {
-        // The request queues that they wait for may stop after this one.
+        // The request queues that these tasks wait for may stop after this one.
         for pending in self.pending.drain(..) {
             pending.place.store(guest.memory, &[response::FAILURE]);
             ring.give(pending.head, 1, guest);

@@ -41,7 +41,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Makes a controller without targets.
+    /// Creates a controller without targets.
     ///
     /// # Errors
     /// `Limit` if there are no more descriptors.
@@ -143,7 +143,7 @@ impl Controller {
 
     /// Sends a task to all request queues.
     pub(super) fn send(&self, visit: &Arc<Visit>) {
-        // While it is locked none leaves.
+        // While the list is locked, no member leaves.
         self.members.lock().iter().for_each(|member| member.post(visit));
     }
 }

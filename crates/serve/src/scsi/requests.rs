@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - a slot's list is in the slot, or with the lane of the slot's target;
-//! - a target slot whose unit is no target any more takes no commands, and is cleared when its lane
-//!   has no commands left.
+//! - a target slot whose unit was removed takes no commands, and is cleared when its lane has no
+//!   commands left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::queue::{
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// The place of the response, while the head is busy.
+    /// The place of the response, while the head is in use.
     place: Option<Head>,
     /// The target and the driver's tag of the command, while it is with a lane.
     under_way: Option<(u8, u64)>,
@@ -39,7 +39,7 @@ struct Slot {
     is_in: bool,
     /// Accesses that come after the one under way, the last one first.
     more: Vec<Access>,
-    /// The response with which task management ends the command.
+    /// The response that task management gives the command, if it ends the command.
     response: Option<u8>,
     list: Option<Buffer>,
 }
@@ -48,8 +48,8 @@ struct Slot {
 struct TargetSlot {
     /// `None` if the device could not open a channel.
     lane: Option<Lane>,
-    // After the lane: the code that waits for the hold may do with the device what no channel may
-    // see.
+    // Dropped after the lane: a thread that waits for the hold may then change the device, and no
+    // channel may see that.
     hold: Hold,
     is_leaving: bool,
 }
@@ -63,18 +63,18 @@ struct PendingTask {
 pub(super) struct RequestVerbs {
     controller: Arc<Controller>,
     member: Arc<Member>,
-    /// The number of the member's news that this queue has handled.
+    /// The value of the member's counter of news that this queue has handled.
     seen: u64,
     target_slots: [Option<TargetSlot>; TARGETS],
     arena: Arc<Arena>,
     size: u16,
-    /// The descriptors of lanes, and the member's.
+    /// The set of descriptors to poll: those of the lanes, and the member's.
     set: OwnedFd,
     slots: Box<[Slot]>,
     pending: Vec<PendingTask>,
-    /// Heads that were given back while task management is pending.
+    /// The heads that were given back while task management is pending.
     given: Vec<u16>,
-    /// Heads whose next access is to begin.
+    /// The heads whose next access is to begin.
     again: Vec<u16>,
     named: Vec<Named>,
     segments: Vec<Segment>,
@@ -111,7 +111,7 @@ impl RequestVerbs {
             member,
             controller,
         };
-        // First, so that no change after it is missed.
+        // The queue joins first, so that it misses no later change.
         verbs.controller.join(&verbs.member);
         verbs.attach();
         Ok(verbs)
@@ -128,7 +128,7 @@ impl RequestVerbs {
             }
             let Some(unit) = unit else { continue };
             let mut lane = Lane::open(&unit.disk, &self.arena, self.size).ok();
-            // A lane without a descriptor in the set is polled all the time.
+            // If a lane's descriptor is not in the set, the lane is polled all the time.
             if let Some(lane) = &mut lane {
                 let is_lost = match lane.completion_fd() {
                     Ok(Some(fd)) => {
@@ -153,8 +153,8 @@ impl RequestVerbs {
                     continue;
                 }
                 if let Ok(Some(fd)) = lane.completion_fd() {
-                    // Others may have the same open file, so closing it takes nothing out of the
-                    // set.
+                    // Another lane may share the open file, so closing the descriptor does not
+                    // remove it from the set.
                     let _ = epoll::delete(&self.set, fd);
                 }
             }
@@ -167,7 +167,7 @@ impl RequestVerbs {
     fn look(&mut self, ring: &GuestRing, guest: Guest<'_>) {
         let news = self.member.news();
         self.attach();
-        // Commands that came before a task are taken before the task is handled.
+        // The queue first takes the commands that came before a task.
         if ring.has_more(guest) {
             return;
         }
@@ -203,7 +203,7 @@ impl RequestVerbs {
         });
     }
 
-    /// Begins a command, or returns its end.
+    /// Begins a command, or returns its outcome.
     fn carry_out(
         &mut self,
         head: u16,
@@ -321,7 +321,7 @@ impl Verbs for RequestVerbs {
     }
 
     fn settle(&mut self, ring: &mut GuestRing, guest: Guest<'_>) {
-        // Since they were found to be about nothing, all that had ended before has been published.
+        // All commands that had ended before the last check are published by now.
         if self.has_ended_task() {
             self.end_tasks();
         }
@@ -336,7 +336,7 @@ impl Verbs for RequestVerbs {
                     slot.list = list;
                 }
                 let ended = match result {
-                    // One that a task is to end does not go on.
+                    // A command that a task is to end does not continue.
                     Ok(()) if !slot.more.is_empty() && slot.response.is_none() => {
                         return again.push(head);
                     }
@@ -384,7 +384,7 @@ impl Verbs for RequestVerbs {
             }
         }
         self.member.wake.clear();
-        // What was told before the signal was cleared.
+        // There may be news from before the signal was cleared.
         self.member.news() == self.seen && !self.has_ended_task()
     }
 

@@ -51,7 +51,7 @@ impl Unit {
             rotation: 1,
             has_cache: info.volatile_write_cache,
             read_only: info.read_only,
-            // What is discarded is undefined.
+            // The content of discarded blocks is undefined.
             reads_zeroes: false,
             limits: Limits {
                 transfer_bytes_max: 4 << 20,

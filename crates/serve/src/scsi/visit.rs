@@ -79,7 +79,7 @@ impl Member {
         self.news.load(Ordering::Acquire)
     }
 
-    /// Tells the queue that there is something to look at.
+    /// Signals to the queue that there is news.
     pub(super) fn tell(&self) {
         self.news.fetch_add(1, Ordering::Release);
         self.wake.signal();

@@ -55,7 +55,6 @@ impl Faults {
         Self { is_empty: plan.is_empty(), plan, commands: AtomicU64::new(0) }
     }
 
-    /// The plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -79,8 +78,8 @@ impl Faults {
         let plan = &self.plan;
         let number = self.commands.fetch_add(1, Ordering::Relaxed) + 1;
         let is = |after: Option<u64>| after == Some(number);
-        // From the rarest and hardest to the most harmless: what ends the drive must not be hidden
-        // by a read error.
+        // The order is from the most severe fault to the mildest: a read error must not hide a
+        // fault that ends the drive.
         if is(plan.power_cut_after) {
             return Outcome::PowerCut;
         }
@@ -133,7 +132,7 @@ impl Default for Faults {
     }
 }
 
-/// A seed for one command: neighbours must not resemble each other.
+/// Mixes the seed and the number of a command, so that neighbouring commands get unrelated seeds.
 fn mix(seed: u64, number: u64) -> u64 {
     let mut word = seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

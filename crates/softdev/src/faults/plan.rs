@@ -6,7 +6,7 @@ use std::str::FromStr;
 use qpair_block::keys::{Key, Keys, Slot, key, list, maybe, plain, rate, us};
 use qpair_block::{Error, Result};
 
-/// A range of blocks that fail reads or written, including the last block.
+/// A range of blocks whose reads or writes fail, including the last block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// The first logical block.
@@ -25,7 +25,7 @@ impl BlockRange {
 /// which it applies. An `_after` is the number of the one command that has the fault; commands of
 /// I/O queues are counted from 1 since the plan began.
 ///
-/// As text: `seed=7,read_error_rate=0.001,read_error_blocks=100-200,remove_after=5000`.
+/// The text form is `seed=7,read_error_rate=0.001,read_error_blocks=100-200,remove_after=5000`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The seed of all random decisions.
@@ -65,15 +65,15 @@ pub struct Plan {
     pub power_cut_after: Option<u64>,
 }
 
-/// The delay if the text gives a rate of delays without `delay_us`.
+/// The delay if the text has a `delay_rate` but no `delay_us`.
 const DELAY_NS: u64 = 1_000_000;
 
-/// The slot of the number of a command.
+/// Returns the slot of an option whose value is the number of a command.
 fn number(command: &mut Option<u64>) -> Slot<'_> {
     maybe(command, 1..=u64::MAX)
 }
 
-/// The slot of ranges of blocks: `5`, `5-9` or `5-9+20-29`.
+/// Returns the slot of an option whose value is ranges of blocks: `5`, `5-9` or `5-9+20-29`.
 fn blocks(ranges: &mut Vec<BlockRange>) -> Slot<'_> {
     let read = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

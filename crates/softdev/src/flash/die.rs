@@ -1,14 +1,14 @@
-//! One die: what it is doing, and what waits for it.
+//! One die: its current work, and its queue.
 //!
-//! A die does one thing at a time. Reads go before work that waits (programs, and the reads,
-//! programs and erases of garbage collection), but not before what is under way, unless the die can
-//! suspend it. The state is brought up to a time only when a caller asks ([`Die::advance`]), so
-//! that a die that is not asked costs nothing. What always holds: after `advance(t)`, work that
-//! waits could not have begun before `t`.
+//! A die does one thing at a time. Reads come before queued work (programs, and the reads, programs
+//! and erases of garbage collection). Reads do not come before the work under way, unless the die
+//! can suspend it. The state is brought up to date only when a caller asks ([`Die::advance`]), so
+//! an unused die costs nothing. Invariant: after `advance(t)`, no queued work could have begun
+//! before `t`.
 
 use super::calendar::Calendar;
 
-/// Times of the medium, nanoseconds.
+/// The times of the medium, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) read: u64,
@@ -22,7 +22,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// A time that strays from its mean.
+    /// Returns a random time around its mean.
     fn stray(&self, mean_ns: u64, rng: &mut fastrand::Rng) -> u64 {
         if self.jitter == 0.0 {
             return mean_ns;
@@ -31,7 +31,7 @@ impl Times {
     }
 }
 
-/// Work of garbage collection.
+/// The work of garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Collection {
     pub(super) reads: u32,
@@ -39,31 +39,31 @@ pub(super) struct Collection {
     pub(super) erases: u32,
 }
 
-/// A die.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Die {
-    /// When the reads taken so far are over.
+    /// The time when the accepted reads are over.
     reads_until: u64,
-    /// When the program or erase under way is over.
+    /// The time when the program or erase under way is over.
     work_until: u64,
-    /// Work that waits came then; it cannot have begun before.
+    /// The time when the queued work came. The work cannot have begun before.
     work_since: u64,
-    /// Whether what is under way is a page of the host's, which is in the cache until it is over.
+    /// Whether the work under way programs a page of the host. The page stays in the cache until
+    /// then.
     host_page_under_way: bool,
-    /// The page in the die's register, plus one; 0: none.
+    /// The page in the die's register, plus one; 0 for no page.
     register: u64,
-    /// Waiting, before the pages of the host.
+    /// Queued work of garbage collection, done before the pages of the host.
     collection: Collection,
     /// Pages of the host that wait to be programmed.
     pages: u32,
-    /// The first so many of these are programmed with one bit a cell.
+    /// The number of pages at the front of `pages` that are programmed with one bit a cell.
     slc_pages: u32,
-    /// Pages in the SLC cache that are to be folded.
+    /// The number of pages in the SLC cache that are yet to be folded.
     folds: u32,
 }
 
 impl Die {
-    /// Lets time go on to `now`: work that waited is begun where the die was free.
+    /// Advances the die to `now`, and begins queued work in the times when the die was free.
     pub(super) fn advance(
         &mut self,
         now: u64,
@@ -83,12 +83,12 @@ impl Die {
         }
     }
 
-    /// When it is free for work that waits.
+    /// Returns when the die is free for queued work.
     fn free_ns(&self) -> u64 {
         self.reads_until.max(self.work_until).max(self.work_since)
     }
 
-    /// Begins the next work that waits, if there is any.
+    /// Begins the next piece of queued work. Returns false if there is none.
     fn begin(
         &mut self,
         at: u64,
@@ -117,14 +117,14 @@ impl Die {
         self.host_page_under_way = self.collection == Collection::default();
         self.register = 0;
         let over_ns = at + times.stray(mean_ns, rng);
-        // The next page is brought while one is programmed, so the bus matters only where it is
-        // slower than the cells.
+        // The bus brings the next page while the die programs one, so the bus matters only where it
+        // is slower than the cells.
         let brought_ns = if over_bus { bus.reserve(at, times.page_bytes) } else { at };
         self.work_until = over_ns.max(brought_ns);
         true
     }
 
-    /// Folds the SLC cache in the time that nothing else used.
+    /// Folds the SLC cache in the time that no other work used.
     fn fold(&mut self, idle_since: u64, now: u64, times: &Times) {
         let begin_ns = idle_since + times.slc_idle;
         if self.folds == 0 || begin_ns >= now {
@@ -137,8 +137,8 @@ impl Die {
         self.register = 0;
     }
 
-    /// A read of a page that came at `now`, to which the die was advanced: when the data is in its
-    /// register.
+    /// Reads a page for a request that came at `now`, and returns when the data is in the register.
+    /// The caller has advanced the die to `now`.
     pub(super) fn read(
         &mut self,
         now: u64,
@@ -165,8 +165,8 @@ impl Die {
         self.reads_until
     }
 
-    /// Begins work that waits before reads that come later: for when the cache is full, and reads
-    /// would starve writes.
+    /// Begins queued work before reads that come later. Callers use it when the cache is full,
+    /// since reads would otherwise starve writes.
     pub(super) fn press(
         &mut self,
         now: u64,
@@ -179,7 +179,8 @@ impl Die {
         }
     }
 
-    /// Work of garbage collection that came at `now`, to which the die was advanced.
+    /// Queues work of garbage collection that came at `now`. The caller has advanced the die to
+    /// `now`.
     pub(super) fn add_collection(&mut self, now: u64, work: Collection) {
         self.wait_from(now);
         self.collection.reads += work.reads;
@@ -187,13 +188,13 @@ impl Die {
         self.collection.erases += work.erases;
     }
 
-    /// A page to be programmed that came at `now`, to which the die was advanced; with one bit a
-    /// cell as long as `slc_max` pages are not folded.
+    /// Queues a page of the host that came at `now`. The caller has advanced the die to `now`. The
+    /// page is programmed with one bit a cell while fewer than `slc_max` pages are unfolded.
     pub(super) fn add_page(&mut self, now: u64, slc_max: u32) {
         self.wait_from(now);
         self.pages += 1;
-        // The first pages are the SLC ones: once it is full, pages that wait have to be programmed
-        // before it can be folded.
+        // The SLC pages come first in the queue: once the SLC cache is full, the queued pages have
+        // to be programmed before the cache can be folded.
         if self.folds < slc_max && self.slc_pages + 1 == self.pages {
             self.slc_pages += 1;
             self.folds += 1;
@@ -206,13 +207,13 @@ impl Die {
         }
     }
 
-    /// Pages of the host that are not in the cells yet.
+    /// Returns the number of pages of the host that are not in the cells yet.
     pub(super) fn pages_cached(&self, now: u64) -> u32 {
         self.pages + u32::from(self.host_page_under_way && self.work_until > now)
     }
 
-    /// When all but `rest` of the pages that wait now will have been programmed, if no reads come
-    /// between.
+    /// Returns when all but `rest` of the pages queued now will have been programmed, if no reads
+    /// come between.
     pub(super) fn programmed_ns(&self, now: u64, rest: u32, times: &Times) -> u64 {
         let Collection { reads, programs, erases } = self.collection;
         let under_way = u32::from(self.host_page_under_way && self.work_until > now);
@@ -234,12 +235,11 @@ impl Die {
             + u64::from(count - slc) * times.program
     }
 
-    /// Lets the register hold nothing that a read could use.
+    /// Clears the register, so that no read can use its content.
     pub(super) fn forget_register(&mut self) {
         self.register = 0;
     }
 
-    /// Pages in the SLC cache.
     pub(super) fn slc_pages_held(&self) -> u32 {
         self.folds
     }

@@ -1,26 +1,25 @@
-//! The translation layer, as small as it can be: maps logical units to slots of the flash, and
-//! finds the blocks worth collecting.
+//! A minimal translation layer: maps logical units to slots of the flash, and finds the blocks
+//! worth collecting.
 //!
 //! Invariants:
-//! - A slot is valid if the unit it was written for is still mapped to it; `valid` of a block is
+//! - A slot is valid if the unit it was written for is still mapped to it. `valid` of a block is
 //!   the number of its valid slots.
-//! - Each die has a block that the host's pages go to, and one that collection moves to; both are
-//!   open, all others closed or free.
-//! - The last free block of a die is collection's, so that collection can always begin.
+//! - Each die has an open block for the host's pages and an open block for pages that collection
+//!   moves. All other blocks are closed or free.
+//! - The last free block of a die is kept for collection, so that collection can always begin.
 //!
-//! The tables are as large as the drive has units, but zeroed memory that was never touched takes
-//! no room.
+//! The tables have an entry for each unit of the drive, but zeroed memory that was never touched
+//! takes no room.
 
 use super::die::Collection;
 
-/// With so few free blocks, a die collects with each page of the host, whatever it gains.
+/// With this few free blocks, a die collects with each page of the host, whatever the gain.
 const FREE_LOW: usize = 2;
-/// With so few, it collects where little is to be moved.
+/// With this few free blocks, a die collects blocks that have little to move.
 const FREE_EASY: usize = 4;
-/// Units that are looked at together when a range is unmapped.
+/// The number of units that are checked together when a range is unmapped.
 const CHUNK: usize = 4096;
-/// The entry of a table that names nothing. Other entries are one more than the number that they
-/// name.
+/// The table entry that names nothing. Every other entry is the number that it names, plus one.
 const NONE: u32 = 0;
 
 /// The dimensions of the flash.
@@ -38,7 +37,7 @@ impl Layout {
         self.blocks_per_die * self.slots_per_block
     }
 
-    /// The die of a slot, and its block there.
+    /// Returns the die of a slot, and the block within the die.
     pub(super) fn place(&self, slot: u32) -> (u32, u32) {
         let die = slot / self.slots_per_die();
         (die, (slot % self.slots_per_die()) / self.slots_per_block)
@@ -49,7 +48,7 @@ impl Layout {
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     block: u32,
-    /// Next slot in the block.
+    /// The next slot in the block.
     next: u32,
 }
 
@@ -57,7 +56,8 @@ struct Cursor {
 struct Victim {
     block: u32,
     next: u32,
-    /// Slots to look at for each page of the host, so that the victim is done before it is needed.
+    /// The number of slots to look at for each page of the host, so that the victim is done before
+    /// its space is needed.
     pace: u32,
 }
 
@@ -69,7 +69,7 @@ struct DieBlocks {
     host: Cursor,
     moved: Cursor,
     victim: Option<Victim>,
-    /// Valid slots of all blocks.
+    /// The number of valid slots in all blocks.
     valid_total: u32,
 }
 
@@ -77,11 +77,11 @@ struct DieBlocks {
 #[derive(Debug)]
 pub(super) struct Map {
     layout: Layout,
-    /// By unit: slot + 1.
+    /// The slot of each unit, plus one.
     slots: Vec<u32>,
-    /// By slot: unit + 1.
+    /// The unit of each slot, plus one.
     units: Vec<u32>,
-    /// By chunk of units: how many are mapped.
+    /// The number of mapped units in each chunk.
     mapped: Vec<u32>,
     dies: Vec<DieBlocks>,
     valid_total: u64,
@@ -113,22 +113,22 @@ impl Map {
         }
     }
 
-    /// The slot of a unit, if it was ever written.
+    /// Returns the slot of a unit, or `None` if the unit was never written.
     #[inline]
     pub(super) fn slot(&self, unit: u32) -> Option<u32> {
         self.slots.get(unit as usize)?.checked_sub(1)
     }
 
-    /// Whether a die holds no more than its share, so that data does not pile up where it cannot be
-    /// collected.
+    /// Whether a die holds no more than its share of the data, so that data does not pile up where
+    /// it cannot be collected.
     pub(super) fn has_room(&self, die: u32) -> bool {
         let mean = self.valid_total / u64::from(self.layout.dies);
         u64::from(self.dies[die as usize].valid_total)
             <= mean + u64::from(self.layout.slots_per_block) / 2
     }
 
-    /// Takes the next page of a die for the host: its first slot (none: the die is full), and what
-    /// collection had to do for it.
+    /// Takes the next page of a die for the host. Returns the first slot of the page (`None` if the
+    /// die is full), and the work that collection had to do for it.
     pub(super) fn open_page(&mut self, die: u32) -> (Option<u32>, Collection) {
         let mut work = Collection::default();
         let free = self.dies[die as usize].free.len();
@@ -140,8 +140,8 @@ impl Map {
         if self.dies[die as usize].host.next == self.layout.slots_per_block {
             let blocks = &mut self.dies[die as usize];
             blocks.closed[blocks.host.block as usize] = true;
-            // Collection gains slots with every victim (a die always has more slots than can be
-            // valid), so this ends.
+            // Each victim frees slots, since a die always has more slots than can be valid. So this
+            // loop ends.
             while self.dies[die as usize].free.len() < 2
                 && self.collect(die, Some(u32::MAX), u32::MAX, &mut work)
             {}
@@ -162,7 +162,7 @@ impl Map {
         die * self.layout.slots_per_die() + block * self.layout.slots_per_block
     }
 
-    /// Puts a unit into a slot; where it was before is garbage now.
+    /// Puts a unit into a slot. The unit's former slot becomes garbage.
     #[inline]
     pub(super) fn put(&mut self, unit: u32, slot: u32) {
         let old = std::mem::replace(&mut self.slots[unit as usize], slot + 1);
@@ -186,7 +186,6 @@ impl Map {
         self.valid_total -= 1;
     }
 
-    /// How many units there are.
     pub(super) fn units(&self) -> u32 {
         self.layout.units
     }
@@ -210,9 +209,9 @@ impl Map {
         }
     }
 
-    /// Looks at `slots` slots of the die's victim (`None`: as many as its pace says), moves what is
-    /// valid, and erases it at its end. False: there is nothing to collect that has at most
-    /// `valid_max` valid slots.
+    /// Looks at `slots` slots of the die's victim (`None`: as many as its pace says), moves the
+    /// valid ones, and erases the victim at its end. Returns false if no block with at most
+    /// `valid_max` valid slots can be collected.
     fn collect(
         &mut self,
         die: u32,
@@ -256,7 +255,7 @@ impl Map {
         true
     }
 
-    /// The next slot for what is moved.
+    /// Returns the next slot for a unit that collection moves.
     fn moved_slot(&mut self, die: u32, work: &mut Collection) -> Option<u32> {
         let layout = self.layout;
         let blocks = &mut self.dies[die as usize];
@@ -272,7 +271,7 @@ impl Map {
         Some(self.first_slot(die, block) + in_block)
     }
 
-    /// Chooses the closed block with the least that is valid.
+    /// Chooses the closed block with the fewest valid slots.
     fn choose(&mut self, die: u32, valid_max: u32) -> bool {
         let layout = self.layout;
         let blocks = &mut self.dies[die as usize];
@@ -290,13 +289,13 @@ impl Map {
         true
     }
 
-    /// The die of a slot, and its block there.
+    /// Returns the die of a slot, and the block within the die.
     pub(super) fn place(&self, slot: u32) -> (u32, u32) {
         self.layout.place(slot)
     }
 
-    /// How many pages of the host its die took after the page of `slot`; none: that was in another
-    /// block, long ago.
+    /// Returns how many pages of the host the die took after the page of `slot`. Returns `None` if
+    /// the page is in another block, which was filled long ago.
     pub(super) fn pages_after(&self, slot: u32) -> Option<u32> {
         let (die, block) = self.layout.place(slot);
         let Cursor { block: open, next } = self.dies[die as usize].host;
@@ -309,7 +308,7 @@ impl Map {
 mod tests {
     use super::*;
 
-    /// Counts what is valid, and compares.
+    /// Recounts the valid slots, and compares the result with the counters.
     fn check(map: &Map) {
         let layout = map.layout;
         let mut valid = vec![vec![0; layout.blocks_per_die as usize]; layout.dies as usize];
@@ -340,7 +339,7 @@ mod tests {
             let layout = Layout {
                 units: 4 * 40 * slots_per_block,
                 dies: 4,
-                // As little to spare as a drive may have.
+                // This is the smallest spare capacity that a drive may have.
                 blocks_per_die: 45,
                 slots_per_block,
                 slots_per_page,
@@ -358,7 +357,8 @@ mod tests {
                             .find(|die| map.has_room(*die))
                             .unwrap();
                         let (first, _) = map.open_page(die);
-                        // Some pages stay half empty, as after a flush. In order or not.
+                        // Some pages stay half empty, as after a flush. Units come in order or at
+                        // random.
                         let count = rng.u32(1..=layout.slots_per_page);
                         for slot in 0..count {
                             let unit =

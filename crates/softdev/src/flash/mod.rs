@@ -1,11 +1,11 @@
 //! A timing model of a flash drive.
 //!
-//! The model runs in virtual time: it is told when a command came, and returns when the command is
-//! done. Invariants:
+//! The model runs in virtual time. Callers pass the time when a command came, and the model returns
+//! when the command is done. Invariants:
 //!
 //! - The same calls with the same times give the same answers: the model reads no clock.
-//! - An answer is never before the command came.
-//! - The times that callers give may decrease a little, because several threads run the queues; the
+//! - An answer is never before the time at which the command came.
+//! - The times that callers give may decrease a little, because several threads run the queues. The
 //!   model then uses the later time.
 
 mod calendar;

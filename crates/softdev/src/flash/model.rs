@@ -1,9 +1,10 @@
-//! The drive: commands over the interface, to the cache, over channels, to dies.
+//! The model of a drive: commands pass the interface, the cache and the channels, and reach the
+//! dies.
 //!
 //! A read waits for its die, then for the channel, then for the interface. A write waits for the
-//! interface and for room in the cache, and is done; the cache gives its pages to the dies, one
-//! after the other, so that what is written in order can be read from many dies at once. The cache
-//! is divided among the dies.
+//! interface and for room in the cache, and is then done. The cache gives its pages to one die
+//! after the other, so that data written in order can be read from many dies at once. The cache is
+//! divided among the dies.
 
 use qpair_block::{Error, ErrorKind, Op, Result};
 
@@ -12,17 +13,18 @@ use super::die::{Die, Times};
 use super::map::{Layout, Map};
 use super::profile::Profile;
 
-/// Smallest unit that has a place of its own, bytes.
+/// The smallest unit that the map places on its own, in bytes.
 const UNIT_BYTES: u64 = 4096;
-/// Blocks that a die has at least, before over-provisioning; smaller drives get smaller blocks.
+/// The minimum number of blocks of a die, before over-provisioning. Smaller drives get smaller
+/// blocks.
 const BLOCKS_MIN: u64 = 128;
-/// Blocks of a die that the host's data can never fill: two that are open, one that collection may
-/// begin, and what dies differ by.
+/// The number of blocks of a die that the host's data can never fill: two open blocks, one that
+/// collection may begin, and the difference between dies.
 const BLOCKS_SPARE: u64 = 5;
-/// Dies that are asked whether the cache has room for a page of theirs, before the page waits for
-/// the first of them.
+/// The number of dies that are tried for room in the cache before a page waits for the first of
+/// them.
 const DIES_TRIED: u32 = 4;
-/// Entries of the tables at most.
+/// The maximum number of entries of the tables.
 const SLOTS_MAX: u64 = 1 << 31;
 
 /// A page that takes the host's writes until it is full.
@@ -31,7 +33,7 @@ struct OpenPage {
     die: u32,
     first_slot: u32,
     filled: u32,
-    /// When the cache has room for it.
+    /// The time when the cache has room for the page.
     admitted_ns: u64,
 }
 
@@ -43,14 +45,14 @@ pub struct FlashCounts {
     /// Bytes of programmed pages: those of the host, those of garbage collection, and the space
     /// left empty when a flush did not wait for a page to fill.
     pub programmed_bytes: u64,
-    /// Blocks erased.
     pub erased_blocks: u64,
-    /// Bytes in the SLC cache, not folded yet as far as was looked.
+    /// Bytes in the SLC cache, as of the last time that each die was advanced.
     pub slc_bytes: u64,
 }
 
 impl FlashCounts {
-    /// Bytes programmed for each byte that the host wrote, between `before` and these counts.
+    /// Returns the bytes programmed for each byte that the host wrote, between `before` and these
+    /// counts.
     #[must_use]
     pub fn write_amplification(&self, before: &Self) -> f64 {
         let host = (self.host_bytes - before.host_bytes) as f64;
@@ -64,7 +66,7 @@ pub(super) struct Model {
     times: Times,
     controller_ns: u64,
     command_ns: u64,
-    /// Whether a write is done when the medium has it.
+    /// Whether a write is complete only when it is on the medium.
     write_through: bool,
     protected: bool,
     capacity_bytes: u64,
@@ -72,13 +74,13 @@ pub(super) struct Model {
     units_per_page: u32,
     channels: Vec<Calendar>,
     dies: Vec<Die>,
-    /// None: cells are written in place.
+    /// The translation layer; `None` if cells are written in place.
     map: Option<Map>,
     open: Option<OpenPage>,
     next_die: u32,
-    /// Pages of the cache that each die may use.
+    /// The number of pages of the cache that each die may use.
     cached_max: u32,
-    /// Pages of the SLC cache on each die.
+    /// The number of pages of the SLC cache on each die.
     slc_max: u32,
     read_link: Calendar,
     write_link: Calendar,
@@ -120,8 +122,8 @@ impl Model {
             open: None,
             next_die: 0,
             cached_max: per_die(profile.cache_bytes).max(1),
-            // One bit a cell takes several times the room, so that no more of a drive than this can
-            // be its SLC cache.
+            // A page with one bit a cell takes several times the room, so the SLC cache is limited
+            // to this share of the drive.
             slc_max: per_die(profile.slc_bytes.min(capacity_bytes / 4)),
             read_link: Calendar::new(profile.link_mb_per_s),
             write_link: Calendar::new(profile.link_mb_per_s),
@@ -152,7 +154,8 @@ impl Model {
                 return Err(Error::new(ErrorKind::Limit, context)
                     .hint("make pages larger (page=64KiB), or the drive smaller"));
             }
-            // A smaller block is erased in less time, so that erasing a byte costs the same.
+            // A smaller block is erased in less time, so that the cost of an erase for each byte
+            // stays the same.
             times.erase = profile.erase_ns * pages_per_block / u64::from(profile.pages_per_block);
             model.times = times;
             model.map = Some(Map::new(Layout {
@@ -223,7 +226,7 @@ impl Model {
         }
     }
 
-    /// Units that a range touches.
+    /// Returns the units that a range touches.
     fn units(&self, first_byte: u64, len_bytes: u64) -> std::ops::Range<u64> {
         let end_byte = first_byte.saturating_add(len_bytes).min(self.capacity_bytes);
         first_byte / self.unit_bytes..end_byte.div_ceil(self.unit_bytes)
@@ -247,13 +250,13 @@ impl Model {
         done_ns.max(self.read_page(now, group, group_bytes))
     }
 
-    /// Die and page that a unit is read from; none: it is in the cache.
+    /// Returns the die and the page that hold a unit, or `None` if the unit is in the cache.
     fn place_of(&mut self, unit: u64, now: u64) -> Option<(u32, u64)> {
         let slot = self.map.as_ref().and_then(|map| map.slot(u32::try_from(unit).ok()?));
         let per_page = u64::from(self.units_per_page);
         let Some(slot) = slot else {
-            // What was never written is read from where it would be had the drive been written in
-            // order.
+            // A unit that was never written is read from the place that it would have if the drive
+            // had been written in order.
             let page = unit / per_page;
             return Some(((page % self.dies.len() as u64) as u32, page | 1 << 63));
         };
@@ -275,7 +278,7 @@ impl Model {
         Some((die, page))
     }
 
-    /// When `bytes` of a page have crossed the interface.
+    /// Returns when `bytes` of a page have crossed the interface.
     fn read_page(&mut self, now: u64, place: Option<(u32, u64)>, bytes: u64) -> u64 {
         let Some((die, page)) = place else { return self.read_link.reserve(now, bytes) };
         let ready_ns = self.use_die(die, page, now, self.times.read);
@@ -284,7 +287,7 @@ impl Model {
         self.read_link.reserve(brought_ns, bytes)
     }
 
-    /// A read, or a write in place, on a die.
+    /// Reads a page of a die, or writes it in place.
     fn use_die(&mut self, die: u32, page: u64, now: u64, mean_ns: u64) -> u64 {
         self.advance(die, now);
         let channel = die as usize % self.channels.len();
@@ -315,7 +318,7 @@ impl Model {
                 let die = (page % self.dies.len() as u64) as u32;
                 done_ns =
                     done_ns.max(self.use_die(die, page | 1 << 63, received_ns, self.times.program));
-                // A write leaves nothing in the register that a read could use.
+                // After a write the register has nothing that a read could use.
                 self.dies[die as usize].forget_register();
             }
             return done_ns;
@@ -325,7 +328,7 @@ impl Model {
             let whole =
                 unit * self.unit_bytes >= first_byte && (unit + 1) * self.unit_bytes <= end_byte;
             if !whole && let Some((die, page)) = self.place_of(unit, now) {
-                // The rest of the unit has to be read before it can be written.
+                // The rest of the unit has to be read before the unit can be written.
                 done_ns = done_ns.max(self.use_die(die, page, now, self.times.read));
             }
             if self.open.is_none() {
@@ -348,8 +351,8 @@ impl Model {
         if durable { done_ns.max(self.close_page(now)) } else { done_ns }
     }
 
-    /// Chooses the die for the next page, and takes the page there. `cached`: its data comes to the
-    /// cache, which must have room.
+    /// Chooses the die for the next page, and takes the page there. With `cached`, the data goes to
+    /// the cache, which must have room.
     fn open_page(&mut self, now: u64, cached: bool) -> Option<OpenPage> {
         let count = self.dies.len() as u32;
         let mut chosen = None;
@@ -381,7 +384,8 @@ impl Model {
         Some(OpenPage { die, first_slot: first_slot?, filled: 0, admitted_ns })
     }
 
-    /// Gives the open page to its die; when it is programmed, if no reads come between.
+    /// Gives the open page to its die. Returns when the page is programmed, if no reads come
+    /// between.
     fn close_page(&mut self, now: u64) -> u64 {
         let Some(open) = self.open.take() else { return now };
         self.host_pages += 1;

@@ -34,26 +34,27 @@ pub struct Profile {
     pub link_mb_per_s: u32,
     /// The time between the starts of two commands. It limits IOPS when the dies do not.
     pub command_ns: u64,
-    /// Time that the controller adds to each command.
+    /// The time that the controller adds to each command.
     pub controller_ns: u64,
     /// The size of the DRAM cache for writes, in bytes. With 0, writes wait for the medium.
     pub cache_bytes: u64,
     /// Whether the content of the cache survives a power cut, so that a flush has nothing to do.
     pub cache_protected: bool,
-    /// Bytes that can be programmed with one bit a cell before they must be folded; 0: there is no
-    /// such cache.
+    /// The number of bytes that can be programmed with one bit a cell before they must be folded; 0
+    /// for no SLC cache.
     pub slc_bytes: u64,
     /// The time to program a page with one bit a cell.
     pub slc_program_ns: u64,
     /// The idle time after which a die folds the content of the SLC cache.
     pub slc_idle_ns: u64,
-    /// Flash beyond what the host sees, as a share of that.
+    /// The flash beyond the capacity that the host sees, as a share of that capacity.
     pub over_provisioning: f64,
-    /// Share of the drive that was written in order before time began.
+    /// The share of the drive that was written in order before time 0.
     pub filled: f64,
     /// Whether cells are written in place, with no erase and no garbage.
     pub in_place: bool,
-    /// How far times of the medium stray from their mean: 0.1 is a tenth to either side.
+    /// The maximum deviation of a time of the medium from its mean, as a share: 0.1 is a tenth to
+    /// either side.
     pub jitter: f64,
 }
 
@@ -110,8 +111,8 @@ impl Profile {
         jitter: 0.1,
     };
 
-    /// A drive for desktops: four bits a cell, with an SLC cache that runs out, and a cache that a
-    /// power cut empties.
+    /// A drive for desktops: four bits a cell, a limited SLC cache, and a cache whose content is
+    /// lost with the power.
     pub const QLC: Self = Self {
         name: "qlc",
         channels: 4,
@@ -134,7 +135,7 @@ impl Profile {
         ..Self::TLC
     };
 
-    /// 3D XPoint: about 10 µs for reads and writes alike, written in place.
+    /// A 3D XPoint drive, written in place: about 10 µs for a read or a write.
     pub const OPTANE: Self = Self {
         name: "optane",
         channels: 7,
@@ -153,8 +154,8 @@ impl Profile {
         ..Self::NONE
     };
 
-    /// A SAS drive for data centres by one of its two ports: what is known of a Kioxia
-    /// KPM71RUG3T84.
+    /// A SAS drive for data centres with one of its two ports in use, modelled on published facts
+    /// about the Kioxia KPM71RUG3T84.
     pub const SAS_SSD: Self = Self {
         name: "sas-ssd",
         read_ns: 20_300,
@@ -166,10 +167,10 @@ impl Profile {
         ..Self::TLC
     };
 
-    /// All that have names.
+    /// All named profiles.
     pub const NAMED: [Self; 5] = [Self::NONE, Self::TLC, Self::QLC, Self::OPTANE, Self::SAS_SSD];
 
-    /// Whether nothing takes time.
+    /// Whether no operation takes time.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.name == "none"

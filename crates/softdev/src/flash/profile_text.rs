@@ -55,13 +55,13 @@ const TABLE: &[Key<Profile>] = &[
 ];
 
 impl Profile {
-    /// The keys of a profile. `profile` names the profile that the others change.
+    /// The keys of a profile. `profile` names the profile that the other keys change.
     pub const KEYS: Keys<Self> = Keys { of: "a profile", repeats: false, keys: TABLE };
 
     /// Returns the profile of that name.
     ///
     /// # Errors
-    /// `Invalid` if there is none.
+    /// `Invalid` if no profile has that name.
     pub fn named(name: &str) -> Result<Self> {
         Self::NAMED.into_iter().find(|profile| profile.name == name).ok_or_else(|| {
             let known = Self::NAMED.map(|profile| profile.name).join(", ");
@@ -93,15 +93,15 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether a drive can be made of it.
+    /// Checks that the profile describes a possible drive.
     ///
     /// # Errors
-    /// `Invalid`, with what cannot be.
+    /// `Invalid`; the error says which values do not fit.
     pub fn check(&self) -> Result<()> {
         Self::KEYS.check(self)?;
         let page = self.page_bytes;
         if !page.is_multiple_of(4096) || !(4096..=1 << 20).contains(&page) {
-            let context = format!("option page={page} of a profile");
+            let context = format!("option page={page} of a profile is not valid");
             return Err(Error::new(ErrorKind::Invalid, context)
                 .hint("page is a multiple of 4096 from 4096 to 1MiB"));
         }
@@ -112,7 +112,7 @@ impl Profile {
 impl FromStr for Profile {
     type Err = Error;
 
-    /// Reads `tlc`, `tlc,read_us=40` or `profile=tlc,read_us=40`.
+    /// Parses `tlc`, `tlc,read_us=40` or `profile=tlc,read_us=40`.
     fn from_str(text: &str) -> Result<Self> {
         let name_end = text.find(',').unwrap_or(text.len());
         let is_named = text.is_empty() || text[..name_end].contains('=');
@@ -122,7 +122,7 @@ impl FromStr for Profile {
 }
 
 impl fmt::Display for Profile {
-    /// `profile=NAME`, and what differs from that.
+    /// Writes `profile=NAME`, and the values that differ from that profile.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Self::named(self.name).unwrap_or_default();
         f.write_str(&Self::KEYS.write(self, &usual))

@@ -1,8 +1,7 @@
 //! The registers: state, the handshake through the doorbell, and the diagnostic register with its
 //! keys.
 //!
-//! A register that is read changes nothing: the handshake goes on when the driver clears its
-//! interrupt.
+//! Reading a register has no effect: a handshake proceeds when the driver clears its interrupt.
 
 use std::sync::atomic::Ordering;
 
@@ -18,17 +17,17 @@ use super::device::SoftHba;
 
 /// The maximum length of a request by handshake, in dwords.
 const HANDSHAKE_DWORDS_MAX: usize = 128;
-/// Combined registers of reply queue indices.
+/// The number of combined registers for reply queue indices.
 const SUPPLEMENTAL_REGISTERS: u64 = 16;
 
-/// How far a handshake is.
+/// The progress of a handshake.
 #[derive(Debug, Default)]
 enum Handshake {
     #[default]
     None,
-    /// So many dwords are to come.
+    /// The driver still has to write this many dwords.
     Taking { words: Vec<u8>, dwords: usize },
-    /// The reply, half-word by half-word.
+    /// The driver reads the reply, half-word by half-word.
     Giving { reply: Vec<u8>, at: usize },
 }
 
@@ -37,11 +36,11 @@ pub(crate) struct Control {
     state: u32,
     who: u8,
     handshake: Handshake,
-    /// The half-word in the doorbell.
+    /// The half-word in the doorbell register.
     data: u16,
-    /// The bit of the interrupt status that is the doorbell's.
+    /// The doorbell bit of the interrupt status.
     rang: bool,
-    /// Keys that were written in a row.
+    /// The number of keys written so far in the right order.
     keys: usize,
     is_open: bool,
     was_reset: bool,
@@ -109,7 +108,8 @@ impl SoftHba {
                 let reset = if control.hangs { DIAGNOSTIC_RESET } else { 0 };
                 open | history | reset
             }
-            // Words of the doorbell are taken at once, so the bit for that is never set.
+            // The controller takes doorbell words at once, so it never sets the bit that says it is
+            // busy.
             HOST_INTERRUPT_STATUS if control.rang => STATUS_DOORBELL,
             HOST_INTERRUPT_MASK => self.mask.load(Ordering::Relaxed),
             _ => 0,
@@ -210,7 +210,7 @@ impl SoftHba {
         if !control.is_open || value & DIAGNOSTIC_RESET == 0 {
             return;
         }
-        // No thread reaches memory of the driver after this.
+        // From here on, no thread accesses the driver's memory.
         self.forget_driver();
         self.forget_fault();
         self.reset_units();

@@ -11,14 +11,14 @@ use super::device::SoftHba;
 use super::lane::REPLY_BYTES;
 use super::topology::{Attached, Expander};
 
-/// Events that wait for room, at most: a driver that takes none loses the oldest.
+/// The maximum number of events that wait for room. If a driver takes none, the oldest is lost.
 const EVENTS_MAX: usize = 1024;
-/// Changes of one event: what a reply frame has room for.
+/// The maximum number of changes of one event: those that fit into a reply frame.
 const CHANGES_MAX: usize = (REPLY_BYTES - DATA_AT - 12) / 4;
-/// 12 Gbit/s now, nothing before; and the other way round.
+/// The link rate is 12 Gbit/s now and the link was down before; `LINK_DOWN` is the reverse.
 const LINK_UP: u8 = 0xB0;
 const LINK_DOWN: u8 = 0x0B;
-/// Nothing is at a phy.
+/// The status of a phy to which nothing is attached.
 const VACANT: u8 = 0x80;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Events {
 #[derive(Debug)]
 struct Held {
     masks: [u32; 4],
-    /// The first discovery was told: from then on changes are.
+    /// Whether the events of the first discovery were queued. From then on, changes are reported.
     is_told: bool,
     news: VecDeque<Vec<u8>>,
 }
@@ -77,12 +77,13 @@ impl Expander {
 }
 
 impl SoftHba {
-    /// Tells of all disks, as a discovery does.
+    /// Queues the events of a discovery of all disks.
     pub(crate) fn tell_all(&self) {
         let mut held = self.events.held.lock();
         held.is_told = true;
         Events::tell(&mut held, kind::SAS_DISCOVERY, &encode_discovery(false));
-        // Those of the controller one by one: each is a port of its own.
+        // Each disk at the controller's own phys has an event of its own, since each such phy is a
+        // port.
         for phy in 0..self.topology.phys {
             if let Some(handle) = self.attached_handle(self.topology.at_phy(phy)) {
                 let body = self.own(phy as u8).encode(&[added(handle)]);
@@ -102,7 +103,7 @@ impl SoftHba {
         Topology { enclosure, expander, phys, first: phy, status: expander::RESPONDING, port }
     }
 
-    /// Tells that an expander came, with what is at its phys.
+    /// Queues the events for a new expander and the devices at its phys.
     fn tell_expander(&self, held: &mut Held, it: &Expander) {
         let phys: Vec<u8> = (0..it.phys - 1).collect();
         for (number, phys) in phys.chunks(CHANGES_MAX).enumerate() {
@@ -112,7 +113,7 @@ impl SoftHba {
                 .map(|attached| match (attached, self.attached_handle(attached)) {
                     (_, None) => Change { handle: 0, link_rate: 0, reason: VACANT },
                     (Some(Attached::Disk(_)), Some(handle)) => added(handle),
-                    // It is told of by an event of its own.
+                    // The expander has an event of its own.
                     (_, Some(handle)) => Change { reason: change::PHY_CHANGED, ..added(handle) },
                 })
                 .collect();
@@ -122,7 +123,7 @@ impl SoftHba {
         }
     }
 
-    /// Tells that a disk came or went.
+    /// Queues the event of a disk that was added or removed.
     pub(crate) fn tell_change(&self, number: usize, handle: u16, is_added: bool) {
         let (link_rate, reason) = match is_added {
             true => (LINK_UP, change::ADDED),

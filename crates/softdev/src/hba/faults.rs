@@ -51,7 +51,7 @@ pub(crate) struct Faults<F = Fault> {
     commands: AtomicU64,
     /// The number of commands that had a fault.
     met: AtomicU64,
-    /// Task management requests are accepted and never answered.
+    /// Whether task management requests are accepted and never answered.
     ignore_tasks: AtomicBool,
     /// The number of coming resets that the controller never completes.
     hang_resets: AtomicU64,

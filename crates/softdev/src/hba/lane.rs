@@ -1,4 +1,4 @@
-//! A reply queue and what was posted for it.
+//! A reply queue, and the requests that were posted for it.
 
 use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
@@ -17,14 +17,14 @@ use super::device::SoftHba;
 use crate::medium::Scratch;
 use qpair_pci::model::{DmaTable, Extent, LastHit, SharedTable};
 
-/// Bytes of a request frame.
+/// The size of a request frame, in bytes.
 pub(crate) const FRAME_BYTES: usize = 128;
-/// Bytes of a reply frame.
+/// The size of a reply frame, in bytes.
 pub(crate) const REPLY_BYTES: usize = 128;
 
-/// Fault codes of the controller's own: it could not reach what it was told to.
+/// The fault code, private to this controller, for a queue or frame address that it cannot access.
 pub(crate) const FAULT_QUEUE: u16 = 0x5851;
-/// More requests than it gave credit for.
+/// The fault code for more requests than the controller's credit.
 pub(crate) const FAULT_CREDIT: u16 = 0x5852;
 
 #[derive(Debug, Default)]
@@ -32,9 +32,9 @@ pub(crate) const FAULT_CREDIT: u16 = 0x5852;
 pub(crate) struct Slot {
     lane: Mutex<Lane>,
     posted: Mutex<VecDeque<u64>>,
-    /// There may be something to do.
+    /// Whether there may be something to do.
     attention: AtomicBool,
-    /// Up to where the driver has taken descriptors.
+    /// The index up to which the driver has taken descriptors.
     pub(crate) host_index: AtomicU32,
 }
 
@@ -47,7 +47,7 @@ impl Slot {
         self.attention.store(true, Ordering::Release);
     }
 
-    /// Takes a request. False: there are as many as there may be.
+    /// Queues a request. Returns false if the number of queued requests has reached `credit`.
     #[inline]
     pub(crate) fn post(&self, word: u64, credit: usize) -> bool {
         let mut posted = self.posted.lock();
@@ -60,7 +60,7 @@ impl Slot {
         true
     }
 
-    /// Forgets all that a driver has there.
+    /// Discards all state of the driver in this slot.
     pub(crate) fn forget(&self) {
         let mut lane = self.lock();
         self.posted.lock().clear();
@@ -73,7 +73,7 @@ impl Slot {
     }
 }
 
-/// A driver's initialisation, as far as a lane needs it.
+/// The driver's IOC initialisation request, as far as a lane needs it.
 pub(crate) type Setup = Init;
 
 #[derive(Debug, Default)]
@@ -83,17 +83,17 @@ pub(crate) struct Lane {
     pub(crate) extents: Vec<Extent>,
     pub(crate) scratch: Scratch,
     pub(crate) setup: Option<Setup>,
-    /// The next entry to be written, and where all of them are.
+    /// The index of the next entry to be written.
     index: u32,
     entries: Option<Extent>,
-    /// Answers that there was no room for.
+    /// The answers that found no room in the queue yet.
     outbox: VecDeque<Answer>,
     pub(crate) parked: Vec<Parked>,
-    /// An entry was written since the last interrupt.
+    /// Whether an entry was written since the last interrupt.
     has_posted: bool,
 }
 
-/// An answer: of a command that went well, or with a frame.
+/// An answer: a success without a frame, or a reply frame.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) smid: u16,
@@ -106,14 +106,14 @@ pub(crate) struct Parked {
     pub(crate) smid: u16,
     pub(crate) handle: u16,
     pub(crate) lun: [u8; 8],
-    /// The request frame, needed for the reply.
+    /// The request frame, from which the reply is made.
     pub(crate) frame: Vec<u8>,
-    /// When it is answered, and how; `None`: never.
+    /// The time of the answer and its reply frame; `None` if the command is never answered.
     pub(crate) due: Option<(Instant, Option<Vec<u8>>)>,
 }
 
 impl Lane {
-    /// The memory that is open is another one now.
+    /// Adopts a new table of the driver's memory.
     pub(crate) fn set_table(&mut self, table: &SharedTable) {
         self.table = table.clone();
         self.last = LastHit::default();
@@ -130,7 +130,8 @@ impl Lane {
         });
     }
 
-    /// The driver is there; this lane's own reply queue is where `setup` says. False: it is not.
+    /// Starts the lane with the reply queue that `setup` gives for it. Returns false if that memory
+    /// is not open to the controller.
     pub(crate) fn begin(&mut self, setup: Setup, table: &SharedTable) -> bool {
         self.setup = Some(setup);
         self.index = 0;
@@ -138,7 +139,7 @@ impl Lane {
         self.entries.is_some()
     }
 
-    /// A request frame.
+    /// Reads the request frame of `smid`.
     pub(crate) fn frame(&mut self, smid: u16) -> Option<[u8; FRAME_BYTES]> {
         let setup = self.setup?;
         let at = setup.frames.checked_add(u64::from(smid) * u64::from(setup.frame_bytes))?;
@@ -149,7 +150,8 @@ impl Lane {
         Some(frame)
     }
 
-    /// Copies bytes to the driver's memory. False: it is not open.
+    /// Copies bytes to the driver's memory. Returns false if that memory is not open to the
+    /// controller.
     pub(crate) fn copy_out(&mut self, at: u64, bytes: &[u8]) -> bool {
         let table: &DmaTable = &self.table;
         let found = u32::try_from(bytes.len())
@@ -163,7 +165,8 @@ impl Lane {
         true
     }
 
-    /// Entries of the reply queue, and the next one to be written. `None`: there is no driver.
+    /// Returns the number of entries of the reply queue, and the index of the next one to be
+    /// written. Returns `None` without a driver.
     pub(crate) fn written(&self) -> Option<(u32, u32)> {
         self.setup.map(|setup| (setup.reply_queue_entries.into(), self.index))
     }
@@ -175,7 +178,7 @@ impl Lane {
 }
 
 impl SoftHba {
-    /// Does what there is to do for one reply queue.
+    /// Does all pending work of one reply queue.
     #[inline]
     pub(crate) fn step_queue(&self, queue: u16) -> Stepped {
         let Some(slot) = self.slot(queue) else { return Stepped::default() };
@@ -190,7 +193,7 @@ impl SoftHba {
         }
         let mut tasks = Vec::new();
         let mut progress = false;
-        // What is posted meanwhile is for the next step.
+        // Requests posted from here on wait for the next step.
         let mut posted = std::mem::take(&mut *slot.posted.lock());
         while let Some(word) = posted.pop_front() {
             progress = true;
@@ -228,7 +231,7 @@ impl SoftHba {
         Stepped { progress, due }
     }
 
-    /// Answers what waited long enough; when the next one is due.
+    /// Answers the parked commands that are due. Returns when the next one is due.
     fn finish_parked(&self, lane: &mut Lane) -> Option<Instant> {
         if lane.parked.is_empty() {
             return None;
@@ -281,7 +284,8 @@ impl SoftHba {
                     ReplyDescriptor::address(queue, smid, low)
                 }
             };
-            // Before it is seen: a driver that sees it may use the SMID again.
+            // This comes before the driver can see the answer: a driver that sees it may use the
+            // SMID again.
             self.strict.answered(answer.smid);
             if let Some((memory, offset)) = lane.table.bytes(entries) {
                 // Release: data, sense and frame are seen by a driver that sees the descriptor.

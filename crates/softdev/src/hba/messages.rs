@@ -1,4 +1,4 @@
-//! Messages that are no SCSI commands: those by handshake, and those that are posted.
+//! Messages other than SCSI commands: by handshake through the doorbell, and by posted requests.
 
 use std::sync::atomic::Ordering;
 
@@ -18,12 +18,12 @@ use super::device::SoftHba;
 use super::lane::{FAULT_QUEUE, FRAME_BYTES, Lane, REPLY_BYTES};
 use qpair_pci::model::{DmaTable, LastHit};
 
-/// Entries of a reply queue, at most.
+/// The maximum number of entries of a reply queue.
 const REPLY_QUEUE_ENTRIES_MAX: u16 = 16384;
-/// Segments of a list, at most, and elements of each.
+/// The maximum number of segments of a list, and of elements of a segment.
 pub(crate) const CHAIN_DEPTH_MAX: u8 = 128;
 pub(crate) const CHAIN_ELEMENTS: u16 = 8;
-/// Requests of high priority at a time.
+/// The maximum number of high-priority requests in flight.
 pub(crate) const HIGH_PRIORITY_CREDIT: u16 = 8;
 
 impl SoftHba {
@@ -55,7 +55,7 @@ impl SoftHba {
         }
     }
 
-    /// A request by handshake: its reply.
+    /// Handles a request that came by handshake, and returns the reply.
     pub(crate) fn handshaken(&self, request: &[u8], control: &mut Control) -> Vec<u8> {
         match message::function_of(request) {
             function::IOC_FACTS => self.facts(control.who()).encode(request),
@@ -75,7 +75,7 @@ impl SoftHba {
         }
     }
 
-    /// A driver says where its queues are.
+    /// Handles the IOC initialisation, in which a driver gives the addresses of its queues.
     fn begin(&self, init: &Init) -> Result<(), u16> {
         self.check_init(init);
         let entries = init.reply_queue_entries;
@@ -164,7 +164,7 @@ impl SoftHba {
         lane.answer(smid, Some(reply));
     }
 
-    /// The lamp by which people find a disk; the other bits of a slot's status change nothing here.
+    /// Sets the locate lamp of a slot. The other bits of the slot status have no effect here.
     fn write_slot(&self, frame: &[u8]) -> Vec<u8> {
         let status = match WriteSlot::decode(frame) {
             None => ioc_status::INVALID_FIELD,

@@ -1,13 +1,14 @@
 //! A soft SAS host bus adapter: MPI 2.5 or 2.6, with disks at its phys or behind expanders.
 //!
-//! Registers are served where they are written, under one lock. What a driver posts is kept for the
-//! reply queue that it names, and done when a thread steps that queue. Queues have a lock each. The
-//! lock of the registers is taken before those of queues, never after; no thread holds the locks of
-//! two queues but the one that lets the power fail, which takes all of them.
+//! Registers are served by the thread that accesses them, under one lock. A posted request is kept
+//! for the reply queue that it names, and executed when a thread steps that queue. Each queue has a
+//! lock of its own. The lock of the registers is taken before the locks of queues, never after. No
+//! thread holds the locks of two queues, except the thread that cuts the power, which takes all of
+//! them.
 //!
-//! Nothing that comes from a driver is trusted: addresses are looked up, lists are bounded, and
-//! what makes no sense is answered with a status or, where there is no way to answer, puts the
-//! controller into its fault state.
+//! The controller trusts no input from a driver: addresses are looked up, and lists are bounded. An
+//! invalid request is answered with a status. Where no answer is possible, the controller enters
+//! its fault state.
 
 mod control;
 mod device;

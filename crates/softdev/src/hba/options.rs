@@ -10,11 +10,10 @@ use qpair_block::{Error, ErrorKind, Result};
 use super::timing::DiskProfile;
 use crate::medium::MediumOptions;
 
-/// Disks at most: each has a phy of its own; and behind expanders.
+/// The maximum numbers of disks at phys of the controller and behind expanders.
 const DISKS_MAX: usize = 32;
 const EXPANDED_DISKS_MAX: usize = 1024;
 
-/// Options of a disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskOptions {
     /// The size in bytes, a positive multiple of the logical block. With 0, a disk on a file has
@@ -42,7 +41,6 @@ impl Default for DiskOptions {
     }
 }
 
-/// Options of a soft HBA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftHbaOptions {
     /// The disks of the controller, at phys 0 and up.
@@ -91,10 +89,10 @@ fn invalid(context: impl Into<String>) -> Error {
 }
 
 impl SoftHbaOptions {
-    /// Parses `disks=2,size=1GiB,block=4096,...`: disks are all alike.
+    /// Parses `disks=2,size=1GiB,block=4096,...`. All disks have the same options.
     ///
     /// # Errors
-    /// `Invalid`, and names the option.
+    /// `Invalid`; the error names the option.
     pub fn parse(text: &str) -> Result<Self> {
         let text: Vec<&str> = text.split(',').filter(|option| !option.is_empty()).collect();
         let Written { mut options, disk, disks } = KEYS.read(&text.join(","))?;
@@ -135,7 +133,7 @@ impl SoftHbaOptions {
     }
 }
 
-/// The options as text has them.
+/// The options in the form of the text.
 #[derive(Clone, Default)]
 struct Written {
     options: SoftHbaOptions,

@@ -1,5 +1,5 @@
-//! Configuration pages: those that lead a driver to disks. All others are refused, as a driver may
-//! find on any card.
+//! The configuration pages that lead a driver to disks. All other pages are refused, as on some
+//! real cards.
 
 use qpair_mpi_wire::config::{
     ADDRESS_HANDLE, ADDRESS_NEXT_HANDLE, ConfigRequest, FLAG_PRESENT, INFO_CONTROLLER,
@@ -13,7 +13,7 @@ use super::topology::Attached;
 
 /// The controller's own handle.
 pub(crate) const CONTROLLER_HANDLE: u16 = 1;
-/// 12 Gbit/s, as rates are written: negotiated, and programmed with its minimum.
+/// The code of 12 Gbit/s as the negotiated rate, and as the programmed rate with its minimum.
 const RATE: u8 = 0xBB;
 
 const fn extended(extended: u8, number: u8) -> PageId {
@@ -25,7 +25,7 @@ const SAS_PHY_0: PageId = extended(page_type::EXT_SAS_PHY, 0);
 const EXPANDER_0: PageId = extended(page_type::EXT_SAS_EXPANDER, 0);
 const EXPANDER_1: PageId = extended(page_type::EXT_SAS_EXPANDER, 1);
 const ENCLOSURE_0: PageId = extended(page_type::EXT_SAS_ENCLOSURE, 0);
-/// Forms of addresses: a phy of an expander, and an enclosure by its handle.
+/// The forms of addresses that name a phy of an expander, or an enclosure by its handle.
 const ADDRESS_PHY: u32 = 0x1000_0000;
 const ADDRESS_ENCLOSURE: u32 = 0x1000_0000;
 
@@ -36,14 +36,14 @@ fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
 }
 
 impl SoftHba {
-    /// A page; or why there is none.
+    /// Returns a page, or the IOC status that says why the page does not exist.
     pub(crate) fn page(&self, asked: &ConfigRequest) -> Result<Vec<u8>, u16> {
         match asked.action {
             action::HEADER | action::READ_CURRENT | action::READ_DEFAULT | action::READ_NVRAM => {}
             action::WRITE_CURRENT | action::WRITE_NVRAM => return Err(ioc_status::INVALID_FIELD),
             _ => return Err(ioc_status::CONFIG_INVALID_ACTION),
         }
-        // A head says nothing of a device, and there need be none.
+        // A page header does not depend on a device, so the device need not exist.
         let is_head = asked.action == action::HEADER;
         let page = match asked.page {
             SAS_IO_UNIT_0 => Some(self.sas_io_unit_0()),
@@ -102,7 +102,7 @@ impl SoftHba {
         for number in 0..phys {
             let at = 0x14 + 12 * number;
             page[at] = number as u8;
-            // From 1.5 to 12 Gbit/s.
+            // The supported rates: 1.5 to 12 Gbit/s.
             page[at + 3] = 0xB8;
             put(&mut page, at + 4, &INFO_CONTROLLER.to_le_bytes());
         }
@@ -144,7 +144,7 @@ impl SoftHba {
         Some(page)
     }
 
-    /// A phy of an expander.
+    /// Returns SAS expander page 1, which describes one phy of an expander.
     fn expander_1(&self, address: u32) -> Option<Vec<u8>> {
         let phy = (address >> 16 & 0xFF) as u8;
         let expander = self.topology.expander(address as u16)?;
@@ -172,7 +172,7 @@ impl SoftHba {
         Some(page)
     }
 
-    /// An enclosure: the slots of one leaf's disks.
+    /// Returns SAS enclosure page 0, which describes the slots of one leaf expander's disks.
     fn enclosure_0(&self, address: u32) -> Option<Vec<u8>> {
         let leaves = || self.topology.expanders().filter(|it| it.enclosure > 0);
         let enclosure = Self::named(address, ADDRESS_ENCLOSURE, leaves().map(|it| it.enclosure))?;
@@ -195,7 +195,7 @@ impl SoftHba {
                 ..SasDevice::default()
             });
         }
-        // Expanders have the lower handles; those of disks come in any order.
+        // The handles of expanders are below those of disks. The handles of disks are not in order.
         let mut handles: Vec<u16> = self.topology.expanders().map(|it| it.handle).collect();
         handles.extend(self.phys.iter().filter_map(super::device::Phy::handle));
         handles.sort_unstable();
@@ -219,8 +219,8 @@ impl SoftHba {
         let (number, phy) = self.phy_of(handle)?;
         let place = self.topology.place(number);
         Some(SasDevice {
-            // Without an enclosure there are no slots: Linux takes such a disk for another one
-            // after a reset if it has a number here.
+            // Without an enclosure there are no slots: if such a disk has a slot number, Linux
+            // takes it for another disk after a reset.
             slot: place.expander.map_or(0, |_| place.phy.into()),
             enclosure: place.expander.map_or(0, |it| it.enclosure),
             address: phy.unit.logical.facts().port.unwrap_or_default(),

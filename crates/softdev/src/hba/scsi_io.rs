@@ -1,4 +1,4 @@
-//! SCSI commands: from a frame to a unit, and what went wrong into a reply.
+//! SCSI commands: passes a frame to a unit, and turns the outcome into a reply.
 
 use qpair_block::time;
 use qpair_mpi_wire::descriptor::RequestDescriptor;
@@ -17,11 +17,11 @@ use super::lane::{FRAME_BYTES, Lane, Parked};
 use super::sgl::Walk;
 use crate::scsi::{Answer, Data};
 
-/// Bytes of one command's data, at most.
+/// The maximum data length of a command, in bytes.
 const DATA_BYTES_MAX: u32 = 16 << 20;
 
 impl SoftHba {
-    /// Runs a command; it is answered, or parked.
+    /// Runs a command, and then answers or parks it.
     #[inline]
     pub(crate) fn run_scsi_io(&self, lane: &mut Lane, queue: u8, request: RequestDescriptor) {
         let Some(frame) = lane.frame(request.smid) else {
@@ -40,7 +40,7 @@ impl SoftHba {
             return self.run_faulty(lane, request.smid, &frame, &io, fault);
         }
         let reply = self.execute(lane, &frame, &io);
-        // What failed does so at once.
+        // A failed command takes no time.
         if let (Some(command), None) = (command, &reply)
             && let Some((_, phy)) = self.phy_of(io.handle)
             && let Some(due) = phy.timing.due(&command)
@@ -53,7 +53,7 @@ impl SoftHba {
         lane.answer(request.smid, reply);
     }
 
-    /// Executes a command: its reply, or none if there is nothing to say.
+    /// Executes a command. Returns the reply frame, or `None` if the command succeeded without one.
     fn execute(&self, lane: &mut Lane, frame: &[u8; FRAME_BYTES], io: &ScsiIo) -> Option<Vec<u8>> {
         let fail = |status: u16| {
             let state = STATE_NO_STATUS;
@@ -85,8 +85,8 @@ impl SoftHba {
         self.reply_to(lane, frame, io, &answer, data_bytes)
     }
 
-    /// The reply to a command that ended so; none, if it did all that it was to do. Sense data goes
-    /// to its place.
+    /// Returns the reply frame for a command with this outcome, or `None` if the command succeeded
+    /// in full. Writes sense data to the driver's sense buffer.
     fn reply_to(
         &self,
         lane: &mut Lane,
@@ -115,7 +115,7 @@ impl SoftHba {
         {
             let fixed = sense.encode_fixed();
             let (long, len) = sense.encode_descriptors();
-            // Blocks beyond 32 bits need the longer form.
+            // A block number beyond 32 bits needs the longer form of sense data.
             let is_wide = sense.information.is_some_and(|it| it > u64::from(u32::MAX));
             let bytes = if is_wide { &long[..len] } else { &fixed[..] };
             let bytes = &bytes[..bytes.len().min(io.sense_bytes.into())];
@@ -181,14 +181,14 @@ impl SoftHba {
             Fault::Pull => {
                 lane.parked.push(parked(None));
                 if let Some((number, _)) = self.phy_of(io.handle) {
-                    // When the lock of this queue is free.
+                    // The removal waits until the lock of this queue is free.
                     self.pull_later(number);
                 }
             }
         }
     }
 
-    /// The reply to a command that was ended.
+    /// Returns the reply to a command that the controller terminated.
     pub(crate) fn terminated(frame: &[u8], handle: u16, status: u16) -> Vec<u8> {
         ScsiIoReply {
             handle,
@@ -200,7 +200,7 @@ impl SoftHba {
     }
 }
 
-/// Whether a command is one that faults are for.
+/// Whether faults apply to a command: it reads or writes blocks.
 pub(crate) fn is_of_blocks(command: &qpair_scsi_wire::Command) -> bool {
     use qpair_scsi_wire::Command as C;
     matches!(

@@ -1,18 +1,19 @@
-//! From a list of scatter-gather elements to memory. Each address is looked up, and what a driver
-//! wrote is read once.
+//! Translates a list of scatter-gather elements into memory. Each address is looked up, and each
+//! element is read only once.
 //!
-//! A walk ends: it looks at a bounded number of elements, however they are chained.
+//! Every walk ends: it looks at a bounded number of elements, however they are chained.
 
 use qpair_mpi_wire::sgl::{ADDRESS_MASK, CHAIN, ELEMENT_BYTES, END_OF_LIST, Element};
 
 use qpair_pci::model::{DmaTable, Extent, LastHit};
 
-/// Elements of a list, at most.
+/// The maximum number of elements of a list.
 const ELEMENTS_MAX: usize = 4096;
-/// Memory of one element may lie in several ranges, which begin and end at multiples of this.
+/// The memory of one element may lie in several ranges, which begin and end at multiples of this
+/// size.
 const PAGE: u64 = 4096;
 
-/// The list makes no sense, or names memory that is not open.
+/// The list is invalid, or names memory that is not open to the controller.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bad;
 
@@ -21,12 +22,12 @@ pub(crate) struct Walk<'a> {
     pub(crate) last: &'a mut LastHit,
     /// The extents of the list; cleared before each walk.
     pub(crate) extents: &'a mut Vec<Extent>,
-    /// The device writes there.
+    /// Whether the device writes to the memory.
     pub(crate) is_written: bool,
 }
 
 impl Walk<'_> {
-    /// Finds the memory of `len` bytes that the list which begins with `first` names.
+    /// Finds the memory of `len` bytes that the list beginning with `first` names.
     pub(crate) fn list(&mut self, first: &[u8], len: u32) -> Result<(), Bad> {
         self.extents.clear();
         let mut segment = first.to_vec();
@@ -120,10 +121,10 @@ mod tests {
         assert_eq!(walk(&[simple(0x1FFFF, 2, END_OF_LIST)], 2), Err(Bad), "over the end");
         assert_eq!(walk(&[simple(0x10000, 512, 1)], 512), Err(Bad), "the controller's own memory");
         assert_eq!(walk(&[simple(0x10000, 512, 0)], 1024), Err(Bad), "no end");
-        // A segment that leads to itself.
+        // A segment leads to itself.
         memory.bytes().copy_from(0xA000, &simple(0x1A000, 16, CHAIN).encode());
         assert_eq!(walk(&[simple(0x1A000, 16, CHAIN)], 512), Err(Bad));
-        // Elements of no bytes.
+        // The elements have no bytes.
         let nothing = simple(0x10000, 0, 0);
         memory.bytes().copy_from(
             0xC000,

@@ -1,7 +1,8 @@
-//! Strict mode: what a driver does is held against the rules of the interface, and what breaks one
-//! is counted and told. A card would not tell: it would do something else each time.
+//! Strict mode: checks a driver's behaviour against the rules of the interface, and counts and
+//! records violations. A real card does not report them, and may react differently each time.
 //!
-//! The rules are in docs/design/mpt3sas.md. Nothing that the controller does depends on them.
+//! docs/design/mpt3sas.md has the rules. The controller behaves the same with and without strict
+//! mode.
 
 use qpair_memory::locks::Mutex;
 use std::fmt;
@@ -21,14 +22,14 @@ use super::messages::{CHAIN_DEPTH_MAX, CHAIN_ELEMENTS, HIGH_PRIORITY_CREDIT};
 use super::transcript::Transcript;
 use qpair_pci::model::LastHit;
 
-/// Violations that are told; all are counted.
+/// The maximum number of violations that are described. All violations are counted.
 const TOLD_MAX: usize = 100;
 /// The alignment of frames, reply queues and the queue of free reply frames. `BUFFER_ALIGNMENT` is
-/// that of each reply frame and sense buffer.
+/// the alignment of each reply frame and sense buffer.
 const QUEUE_ALIGNMENT: u64 = 16;
 const BUFFER_ALIGNMENT: u32 = 4;
 
-/// Bytes of a segment of a list, at most.
+/// The maximum size of a segment of a list, in bytes.
 const CHAIN_BYTES_MAX: u32 = CHAIN_ELEMENTS as u32 * ELEMENT_BYTES as u32;
 
 /// The handle of a request that was posted without one.
@@ -52,10 +53,10 @@ pub struct Violations {
 pub(crate) struct Strict {
     count: AtomicU64,
     told: Mutex<Vec<String>>,
-    /// By SMID; empty: the mode is off.
+    /// The state of each SMID; empty if strict mode is off.
     smids: Box<[AtomicU8]>,
     urgent: AtomicU32,
-    /// The driver has told of reply frames since its initialisation.
+    /// Whether the driver has given reply frames since its initialisation.
     pub(crate) has_free_replies: AtomicBool,
 }
 
@@ -86,7 +87,7 @@ impl Strict {
         }
     }
 
-    /// An answer to `smid` is about to be seen.
+    /// Notes that the driver is about to see the answer to `smid`.
     #[inline]
     pub(crate) fn answered(&self, smid: u16) {
         if let Some(state) = self.smids.get(usize::from(smid))
@@ -96,7 +97,7 @@ impl Strict {
         }
     }
 
-    /// Nothing is under way.
+    /// Notes that no request is in flight.
     pub(crate) fn forget(&self) {
         self.smids.iter().for_each(|state| state.store(FREE, Ordering::Relaxed));
         self.urgent.store(0, Ordering::Relaxed);
@@ -113,7 +114,7 @@ impl SoftHba {
         Violations { count: strict.count.load(Ordering::Relaxed), told }
     }
 
-    /// A request is posted.
+    /// Checks a posted request descriptor.
     #[cold]
     pub(crate) fn check_post(&self, word: u64) {
         let strict = &self.strict;
@@ -140,7 +141,7 @@ impl SoftHba {
         }
     }
 
-    /// A frame is about to be run: it is written down, and checked, where that is asked for.
+    /// Records a frame that is about to be run in the transcript, and checks it in strict mode.
     #[inline]
     pub(crate) fn note_frame(
         &self,
@@ -160,7 +161,7 @@ impl SoftHba {
         }
     }
 
-    /// A frame that was posted so.
+    /// Checks a frame against the descriptor with which it was posted.
     #[cold]
     fn check_frame(&self, lane: &Lane, posted: RequestDescriptor, frame: &[u8; FRAME_BYTES]) {
         let strict = &self.strict;
@@ -219,8 +220,8 @@ impl SoftHba {
         self.check_list(lane, smid, &io, frame);
     }
 
-    /// The elements in the frame: they end there, with as many bytes as the command has, or lead to
-    /// the chain that the frame names.
+    /// Checks the elements in the frame. The list ends in the frame with the length of the
+    /// command's data, or leads to the chain that the frame names.
     fn check_list(&self, lane: &Lane, smid: u16, io: &ScsiIo, frame: &[u8; FRAME_BYTES]) {
         let mut sum = 0u64;
         for at in (SGL_AT..FRAME_BYTES).step_by(ELEMENT_BYTES) {
@@ -244,9 +245,9 @@ impl SoftHba {
         self.strict.broken(format_args!("SMID {smid}: a list without an end"));
     }
 
-    /// The segments of a list that `chain` leads to, behind `sum` bytes in the frame: as many and
-    /// as long as the facts allow, each with the next one where the element before said, and an
-    /// end.
+    /// Checks the segments that `chain` leads to, after `sum` bytes in the frame. Their number and
+    /// length are within the limits of the IOC facts, each next segment is where the element before
+    /// says, and the list ends.
     fn check_chain(&self, lane: &Lane, smid: u16, mut chain: Element, len: u32, mut sum: u64) {
         let strict = &self.strict;
         for _ in 0..CHAIN_DEPTH_MAX {
@@ -291,7 +292,7 @@ impl SoftHba {
         strict.broken(format_args!("SMID {smid}: more than {CHAIN_DEPTH_MAX} segments"));
     }
 
-    /// A driver says where its queues are.
+    /// Checks the IOC initialisation request.
     pub(crate) fn check_init(&self, init: &Init) {
         let strict = &self.strict;
         for (what, at) in [
@@ -310,7 +311,7 @@ impl SoftHba {
         );
     }
 
-    /// The driver says up to where it has taken replies.
+    /// Checks the index up to which the driver says that it has taken replies.
     #[cold]
     pub(crate) fn check_reply_index(&self, queue: u8, index: u32, slot: Option<&Slot>) {
         let strict = &self.strict;
@@ -327,7 +328,7 @@ impl SoftHba {
         );
     }
 
-    /// A reply frame that the driver gave.
+    /// Checks the address of a reply frame that the driver gave.
     #[inline]
     pub(crate) fn check_reply_frame(&self, low: u32) {
         let is_aligned = low.is_multiple_of(BUFFER_ALIGNMENT);
@@ -385,8 +386,8 @@ mod tests {
         assert!(told_of(true, post(0)).join("; ").contains("SMID 0 is not one of 1 to 72"));
     }
 
-    /// A list that does not fit its command, a sense buffer that is nowhere, another handle than
-    /// was posted.
+    /// Reports a list that does not fit its command, a sense buffer at an unmapped address, and a
+    /// handle that differs from the posted one.
     #[test]
     fn a_frame_that_is_wrong_is_told_of() {
         let io = ScsiIo {
@@ -410,7 +411,7 @@ mod tests {
         {
             assert!(told.contains(said), "{told}, not {said}");
         }
-        // A chain to nowhere, and one that the frame does not name.
+        // One chain leads to unmapped memory, and the frame does not name the other one.
         let told = told_of(true, |card| {
             let mut frame = [0; FRAME_BYTES];
             frame[..SGL_AT].copy_from_slice(&ScsiIo { chain_offset: 7, ..io }.encode());

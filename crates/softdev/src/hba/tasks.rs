@@ -1,4 +1,5 @@
-//! Task management. What a task ends is answered before the task is: drivers judge by that.
+//! Task management. Commands that a task terminates are answered before the task is, since drivers
+//! rely on that order.
 
 use qpair_mpi_wire::descriptor::RequestDescriptor;
 use qpair_mpi_wire::ioc_status;
@@ -10,7 +11,8 @@ use super::device::SoftHba;
 use super::lane::{FAULT_QUEUE, Parked};
 
 impl SoftHba {
-    /// Runs a task that came by reply queue `queue`, whose lock is free.
+    /// Runs a task that came by reply queue `queue`. The caller does not hold the lock of that
+    /// queue.
     pub(crate) fn run_task(&self, queue: u8, request: RequestDescriptor) {
         let smid = request.smid;
         let Some(slot) = self.slot(queue.into()) else { return };
@@ -39,7 +41,7 @@ impl SoftHba {
 
     fn manage(&self, task: &Task) -> TaskReply {
         let Some((_, phy)) = self.phy_of(task.handle) else {
-            // A target that was pulled: what waits for it ends all the same.
+            // The target may have been pulled; its parked commands end all the same.
             let terminated = match task.kind {
                 kind::TARGET_RESET => {
                     self.end_parked(|it| it.handle == task.handle, ioc_status::SCSI_TASK_TERMINATED)
@@ -74,7 +76,7 @@ impl SoftHba {
         TaskReply { response, ioc_status: ioc_status::SUCCESS, terminated }
     }
 
-    /// Ends parked commands of all queues; how many.
+    /// Ends the parked commands of all queues that `which` selects, and returns their number.
     pub(crate) fn end_parked(&self, which: impl Fn(&Parked) -> bool, status: u16) -> u32 {
         let mut count = 0;
         for queue in 0..self.queues() {

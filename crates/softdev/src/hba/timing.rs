@@ -1,4 +1,4 @@
-//! When a disk has done a command.
+//! The time that a disk needs for a command.
 
 use qpair_memory::locks::Mutex;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use qpair_scsi_wire::command::Range;
 use crate::flash::{Flash, Profile};
 use crate::platter::{Platter, ROTATION};
 
-/// How a disk's commands take time.
+/// The timing of a disk's commands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DiskProfile {
     /// A flash drive, with one of the profiles of soft NVMe drives. With the profile `none`,
     /// commands take no time.
     Flash(Profile),
-    /// A rotating disk: 7200 turns a minute.
+    /// A rotating disk with 7200 turns a minute.
     Rotating,
 }
 
@@ -33,7 +33,7 @@ impl DiskProfile {
     /// Returns the profile of that name: `hdd`, or that of a flash profile (`none`, `tlc`, ...).
     ///
     /// # Errors
-    /// `Invalid` if there is none.
+    /// `Invalid` if no profile has that name.
     pub fn named(name: &str) -> Result<Self> {
         let found = Self::NAMES.into_iter().find(|(known, _)| *known == name);
         found.map(|(_, profile)| profile).ok_or_else(|| {
@@ -43,7 +43,7 @@ impl DiskProfile {
         })
     }
 
-    /// As vital product data says it: 1 for what does not rotate.
+    /// Returns the rotation rate as vital product data has it: 1 for a medium that does not rotate.
     pub(crate) fn rotation(self) -> u16 {
         match self {
             Self::Flash(_) => 1,
@@ -65,7 +65,6 @@ enum Model {
     Rotating(Mutex<Platter>),
 }
 
-/// The timing of one disk.
 #[derive(Debug)]
 pub(crate) struct Timing {
     model: Model,
@@ -92,7 +91,7 @@ impl Timing {
         Ok(Self { model, start: time::now(), block_bytes: block_bytes.into(), has_cache })
     }
 
-    /// When a command is done that came now; `None`: at once.
+    /// Returns when a command that came now is done; `None` for at once.
     #[inline]
     pub(crate) fn due(&self, command: &Command) -> Option<Instant> {
         match self.model {

@@ -6,35 +6,34 @@
 //!                                        ── phy 1 ── leaf 1 ── disks 32 to 63
 //! ```
 //!
-//! The last phy of an expander leads up. Handles: the controller has 1; then come its phys'
-//! numbers, the root, the leaves, and twice as many as there are disks, since a disk that is
-//! plugged in again has another one.
+//! The last phy of an expander leads up. Handles are given in this order: 1 for the controller, one
+//! for each phy of the controller, the root expander, the leaf expanders, and two for each disk. A
+//! disk has two handles because its handle changes when it is plugged in again.
 
-/// Disks of a leaf.
+/// The number of disks of a leaf expander.
 const LEAF_DISKS: u16 = 32;
-/// Phys at least: of a card.
+/// The minimum number of phys of a controller, as on a card.
 const PHYS_MIN: u16 = 8;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Topology {
-    /// Phys of the controller.
+    /// The number of phys of the controller.
     pub(crate) phys: u16,
     disks: u16,
-    /// 0: disks are at the controller's own phys.
+    /// The number of leaf expanders; 0 if disks are at the controller's own phys.
     leaves: u16,
 }
 
-/// An expander.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expander {
     pub(crate) handle: u16,
     /// The handle of the expander or controller above; `parent_phy` is the phy used there.
     pub(crate) parent: u16,
     pub(crate) parent_phy: u8,
-    /// Phys, of which the last one leads up.
+    /// The number of phys. The last one leads up.
     pub(crate) phys: u8,
     pub(crate) level: u8,
-    /// The enclosure of its disks; 0: it has none.
+    /// The enclosure of the expander's disks; 0 if it has none.
     pub(crate) enclosure: u16,
     /// The number among the leaf expanders; `None` for the root expander.
     leaf: Option<u16>,
@@ -46,14 +45,13 @@ pub(crate) struct Place {
     /// The expander that it is behind.
     pub(crate) expander: Option<Expander>,
     pub(crate) phy: u8,
-    /// Port of the controller.
     pub(crate) port: u8,
 }
 
 /// The device attached to a phy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attached {
-    /// The expander or controller of this handle.
+    /// The handle of the expander or controller.
     Other(u16),
     Disk(usize),
 }
@@ -66,7 +64,7 @@ impl Topology {
         }
     }
 
-    /// Places for disks.
+    /// Returns the number of places for disks.
     pub(crate) fn places(&self) -> u16 {
         self.disks
     }
@@ -87,12 +85,12 @@ impl Topology {
         self.first_disk() + 2 * self.disks - 1
     }
 
-    /// The handle of disk `number` the n-th time that it is there.
+    /// Returns the handle of disk `number` when it is plugged in for the n-th time (`times`).
     pub(crate) fn disk_handle(&self, number: u16, times: u32) -> u16 {
         self.first_disk() + number + self.disks * (times as u16 & 1)
     }
 
-    /// Whether a handle is one that a disk has had or could have.
+    /// Whether a disk has, had or could have this handle.
     pub(crate) fn is_disk(&self, handle: u16) -> bool {
         (self.first_disk()..=self.handle_max()).contains(&handle)
     }
@@ -104,7 +102,7 @@ impl Topology {
         Some(usize::from(handle.checked_sub(self.first_disk())? % self.disks))
     }
 
-    /// All expanders, those above first.
+    /// Returns all expanders, those nearest to the controller first.
     pub(crate) fn expanders(&self) -> impl Iterator<Item = Expander> {
         let last = self.root_handle() + self.leaves;
         (self.root_handle()..=last).filter_map(|handle| self.expander(handle))

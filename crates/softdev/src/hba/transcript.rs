@@ -1,5 +1,5 @@
-//! A transcript of what a driver does, in the order in which the controller sees it: what the rules
-//! of strict mode are held against.
+//! A transcript of a driver's accesses, in the order in which the controller sees them. The rules
+//! of strict mode were checked against such transcripts.
 //!
 //! ```text
 //! map IOVA BYTES | unmap IOVA BYTES    memory
@@ -31,7 +31,7 @@ struct Page {
 }
 
 impl Transcript {
-    /// Into a new file, or none.
+    /// Creates a transcript in a new file at `path`, or a transcript that is off without a path.
     pub(crate) fn new(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::default()) };
         let file = File::create(path).map_err(|cause| {
@@ -45,7 +45,7 @@ impl Transcript {
         self.0.is_some()
     }
 
-    /// Writes a line down, unless the last one was the same.
+    /// Writes a line, unless it equals the last one.
     pub(crate) fn write(&self, line: fmt::Arguments<'_>) {
         let Some(page) = &self.0 else { return };
         let mut page = page.lock();
@@ -53,12 +53,13 @@ impl Transcript {
         if line == page.last {
             return;
         }
-        // A file that cannot be written has no transcript, and the controller goes on without.
+        // If the file cannot be written, the transcript is incomplete, and the controller
+        // continues.
         let _ = writeln!(page.file, "{line}");
         page.last = line;
     }
 
-    /// Bytes as the transcript has them.
+    /// Formats bytes as in the transcript.
     pub(crate) fn hex(bytes: &[u8]) -> String {
         let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         let mut text = String::with_capacity(2 * len);

@@ -1,4 +1,4 @@
-//! The volatile write cache of drives, modelled by its visible effect: data that was not flushed
+//! The volatile write cache of a drive, modelled by its visible effect: data that was not flushed
 //! may be lost with the power.
 //!
 //! The medium always has the newest bytes. The cache keeps the content of stable storage: for each
@@ -28,12 +28,12 @@ pub trait Storage {
 
 /// The number of shards. Each has a lock of its own, so that queues seldom wait for each other.
 const SHARDS: u64 = 16;
-/// Sectors that lie together are in one part.
+/// The number of neighbouring sectors that are in one shard.
 const RUN_SECTORS: u64 = 64;
-/// Ranges longer than this go to stable storage at once.
+/// The maximum length of a range that is cached. Longer ranges go to stable storage at once.
 pub(crate) const RANGE_BYTES_MAX: u64 = 8 << 20;
 
-/// A volatile write cache. Callers tell it of every write.
+/// A volatile write cache. Callers report every write to it.
 #[derive(Debug)]
 pub struct VolatileCache {
     shards: Vec<Mutex<Shard>>,
@@ -46,9 +46,9 @@ pub struct VolatileCache {
 struct Shard {
     /// The content in stable storage of each sector whose newest content is not there yet.
     stable: HashMap<u64, Box<[u8]>>,
-    /// Sectors in the order in which they came; those forgotten meanwhile also.
+    /// The sectors in the order in which they came, including sectors that were forgotten since.
     order: VecDeque<u64>,
-    /// Memory to use again.
+    /// Memory for reuse.
     spare: Vec<Box<[u8]>>,
 }
 
@@ -64,7 +64,7 @@ impl Shard {
 }
 
 impl VolatileCache {
-    /// Makes a cache of `size_bytes` for sectors of `1 << sector_shift` bytes.
+    /// Creates a cache of `size_bytes` for sectors of `1 << sector_shift` bytes.
     #[must_use]
     pub fn new(size_bytes: u64, sector_shift: u32) -> Self {
         let sectors_max = ((size_bytes >> sector_shift) / SHARDS).max(1) as usize;
@@ -81,10 +81,10 @@ impl VolatileCache {
         at >> self.sector_shift..(at + len) >> self.sector_shift
     }
 
-    /// Notes, before a range is written, what stable storage has.
+    /// Saves the content of stable storage before a range is written.
     ///
     /// # Errors
-    /// The error of reading it.
+    /// The error of reading the storage.
     pub fn keep(&self, medium: &impl Storage, at: u64, len: u64) -> io::Result<()> {
         for sector in self.sectors(at, len) {
             let Some(mut shard) = self.shard(sector) else { continue };
@@ -133,7 +133,7 @@ impl VolatileCache {
     /// sectors come in ascending order. Returns the number of sectors, and how many are lost.
     ///
     /// # Errors
-    /// The error of writing what stable storage has.
+    /// The error of writing back the content of stable storage.
     pub fn lose(
         &self,
         medium: &impl Storage,
@@ -156,8 +156,8 @@ impl VolatileCache {
     }
 }
 
-/// Returns the sectors that a loss of power takes, by a seed: of some losses all, of some none. By
-/// single chances neither would ever be seen.
+/// Returns, by a seed, the sectors that a loss of power takes. Some losses take all sectors and
+/// some take none; independent chances for each sector would almost never give either case.
 pub(super) fn losses(seed: u64) -> impl Fn(u64) -> bool {
     let share = [1.0, 0.9, 0.5, 0.5, 0.1, 0.0][fastrand::Rng::with_seed(seed).usize(0..6)];
     move |sector| {

@@ -1,4 +1,4 @@
-//! Blocks in a file or on a block device, through the page cache.
+//! A medium in a file or on a block device, through the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 
 use super::MediumResult;
 
-/// Zeroes are written this many at a time where the file cannot make holes.
+/// Zeroes to write where the file cannot have holes.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub(crate) struct FileMedium {
 }
 
 impl FileMedium {
-    /// Opens `path` for this program alone. `size_bytes` 0: the size it has; else it is made that
-    /// long if it is shorter.
+    /// Opens `path` for this program alone. With `size_bytes` 0, the file keeps its size. Otherwise
+    /// a shorter file is extended to that size.
     pub(crate) fn open(path: &Path, size_bytes: u64) -> Result<(Self, u64)> {
         let name = PathBuf::from(path);
         let name = name.display();
@@ -71,7 +71,7 @@ impl FileMedium {
         if rustix::fs::fallocate(&self.file, flags, at, len).is_ok() {
             return Ok(());
         }
-        // Not every file system and device knows holes: written then.
+        // If the file system or the device cannot make holes, zeroes are written.
         let (mut at, end) = (at, at + len);
         while at < end {
             let now = (end - at).min(ZEROES.len() as u64);

@@ -1,8 +1,8 @@
 //! Media: the storage that keeps the blocks of a namespace or a disk.
 //!
-//! Data goes straight between the medium and the driver's memory, in one copy where the medium is
-//! memory itself. Any number of queues may be at one medium at a time; what two of them do to the
-//! same bytes at the same time leaves some mix, as on a drive.
+//! Data goes straight between the medium and the driver's memory. If the medium is in memory, this
+//! is one copy. Any number of queues may use one medium at a time. If two of them access the same
+//! bytes at the same time, the result is some mix, as on a drive.
 
 mod cache;
 mod file;
@@ -24,23 +24,23 @@ pub(crate) use self::volume::{Extents, Volume};
 /// The choice of the medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MediumOptions {
-    /// Memory of this process, zeroed, touched only on use.
+    /// Memory of this process. It is zeroed, and allocated on first use.
     #[default]
     Ram,
-    /// Nothing: writes are forgotten, and reads leave the driver's memory as it was.
+    /// No storage: writes are discarded, and reads leave the driver's memory unchanged.
     Null,
-    /// A file, or a block device. A file that is not there is made.
+    /// A file or a block device. A missing file is created.
     File(PathBuf),
 }
 
-/// The medium did not do it.
+/// The result of an access to a medium.
 pub(crate) type MediumResult = std::io::Result<()>;
 
-/// Bytes for media that cannot reach the driver's memory themselves. Grows to the largest transfer
-/// once, and stays.
+/// A buffer for media that cannot access the driver's memory directly. It grows to the largest
+/// transfer, and keeps that size.
 pub(crate) type Scratch = Vec<u8>;
 
-/// A medium. The caller has checked that ranges lie inside.
+/// A medium. Callers check that ranges lie inside.
 #[derive(Debug)]
 pub(crate) enum Medium {
     Ram(RamMedium),
@@ -49,7 +49,7 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    /// Opens one of `size_bytes`, or of the file's size; and says which size it has.
+    /// Opens a medium of `size_bytes`, or of the size of the file, and returns it with its size.
     pub(crate) fn open(options: &MediumOptions, size_bytes: u64) -> Result<(Self, u64)> {
         match options {
             MediumOptions::Ram => Ok((Self::Ram(RamMedium::new(size_bytes)?), size_bytes)),
@@ -96,7 +96,7 @@ impl Medium {
         }
     }
 
-    /// Makes a range read as zeroes, and gives back what memory or disk it took.
+    /// Makes a range read as zeroes, and frees its memory or disk space.
     pub(crate) fn zero(&self, at: u64, len: u64) -> MediumResult {
         match self {
             Self::Null => Ok(()),
@@ -105,7 +105,7 @@ impl Medium {
         }
     }
 
-    /// Returns once all that was written is on stable storage, as far as the medium has any.
+    /// Returns once all written data is on stable storage, as far as the medium has any.
     pub(crate) fn flush(&self) -> MediumResult {
         match self {
             Self::Null | Self::Ram(_) => Ok(()),
@@ -114,7 +114,7 @@ impl Medium {
     }
 }
 
-/// Reads and writes by memory of this program. From nothing come zeroes.
+/// Reads and writes memory of this program. Without storage, reads return zeroes.
 impl Storage for Medium {
     fn read_bytes(&self, at: u64, into: &mut [u8]) -> MediumResult {
         match self {
@@ -142,7 +142,7 @@ impl Storage for Medium {
     }
 }
 
-/// The first `len` bytes of scratch memory.
+/// Returns the first `len` bytes of the scratch memory.
 pub(crate) fn of_len(scratch: &mut Scratch, len: usize) -> &mut [u8] {
     if scratch.len() < len {
         scratch.resize(len, 0);

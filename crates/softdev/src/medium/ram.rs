@@ -1,4 +1,4 @@
-//! Blocks in memory: one mapping, reached by any number of queues at a time.
+//! A medium in memory: one mapping, which any number of queues access at a time.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use qpair_memory::{Mapping, SharedBytes};
 use super::MediumResult;
 use qpair_pci::model::DmaSpan;
 
-/// Zeroing this much and more gives the memory back instead of writing to it.
+/// The length from which zeroing releases the memory instead of writing to it.
 const RELEASE_BYTES: u64 = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
-/// Lines of 64 bytes fetched ahead.
+/// The number of lines of 64 bytes to prefetch.
 const PREFETCH_LINES: usize = 16;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl RamMedium {
         let name = || format!("a namespace in memory cannot have {}", format_bytes(size_bytes));
         let system = rustix::system::sysinfo();
         let machine_bytes = system.totalram.saturating_mul(system.mem_unit.into());
-        // The kernel would promise it, and end some process later.
+        // The kernel would grant more memory than the machine has, and kill some process later.
         if size_bytes > machine_bytes {
             let machine = format_bytes(machine_bytes >> 20 << 20);
             return Err(Error::new(ErrorKind::NoSpace, name())
@@ -40,8 +40,8 @@ impl RamMedium {
         self.mapping.bytes()
     }
 
-    /// Fetches the first lines of what is copied soon; the processor sees the rest coming by
-    /// itself.
+    /// Prefetches the first lines of a range that is copied soon. The processor then detects the
+    /// pattern, and prefetches the rest.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: u64) {
         for line in 0..PREFETCH_LINES {

@@ -1,5 +1,4 @@
-//! Blocks on a medium, and perhaps a volatile write cache before it: what a namespace or a logical
-//! unit is made of.
+//! A medium with an optional volatile write cache: the blocks of a namespace or a logical unit.
 
 use qpair_block::{Error, ErrorKind, Result};
 
@@ -9,14 +8,13 @@ use super::{
 };
 use qpair_pci::model::DmaSpan;
 
-/// Blocks.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) blocks: u64,
     pub(crate) block_shift: u32,
     medium: Medium,
-    /// None: what is written is on stable storage, as far as the medium has any, once it is
-    /// flushed.
+    /// The cache; `None` if a flush puts all written data on stable storage, as far as the medium
+    /// has any.
     cache: Option<VolatileCache>,
 }
 
@@ -28,7 +26,7 @@ pub(crate) struct Extents {
 }
 
 impl Volume {
-    /// Opens one; `cache_bytes`: of a volatile write cache, or 0.
+    /// Opens a volume with a volatile write cache of `cache_bytes`; 0 for no cache.
     pub(crate) fn open(
         options: &MediumOptions,
         size_bytes: u64,
@@ -56,7 +54,7 @@ impl Volume {
         self.blocks << self.block_shift
     }
 
-    /// The range of `blocks` blocks from `first` on, if it lies inside.
+    /// Returns the range of `blocks` blocks from `first` on, or `None` if it does not lie inside.
     #[inline(always)]
     pub(crate) fn range(&self, first: u64, blocks: u64) -> Option<Extents> {
         if first >= self.blocks || blocks > self.blocks - first {
@@ -66,7 +64,7 @@ impl Volume {
         Some(Extents { at_bytes, len_bytes })
     }
 
-    /// A block is read soon; there may be none such.
+    /// Prefetches a block that is read soon. The block need not exist.
     #[inline(always)]
     pub(crate) fn prefetch(&self, block: u64) {
         if let Medium::Ram(ram) = &self.medium {
@@ -79,7 +77,7 @@ impl Volume {
         self.medium.read(at, into, scratch)
     }
 
-    /// Writes; `durable`: it is on stable storage on return.
+    /// Writes a range. With `durable`, the data is on stable storage on return.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -130,7 +128,7 @@ impl Volume {
         if durable { self.medium.flush() } else { Ok(()) }
     }
 
-    /// Whether the medium has what `with` has, from `at` on.
+    /// Whether the medium, from `at` on, holds the same bytes as `with`.
     pub(crate) fn compare(
         &self,
         at: u64,

@@ -22,7 +22,7 @@ use crate::faults::{Faults, Outcome, Plan};
 use crate::flash::Flash;
 use crate::medium::Scratch;
 
-/// Size of a volatile write cache if the profile does not say, bytes.
+/// The size of a volatile write cache if the profile gives none, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// A soft drive without its controller.
@@ -34,8 +34,8 @@ pub(crate) struct Drive {
     is_plain: AtomicBool,
     /// The instant that is time 0 for `flash`.
     start: Instant,
-    /// The seed that decides what the caches lose at the next removal; `None` if that is no loss of
-    /// power.
+    /// The seed that decides what the caches lose at the next removal; `None` if the removal is not
+    /// a loss of power.
     power_cut: Mutex<Option<u64>>,
 }
 
@@ -53,9 +53,9 @@ enum Verdict {
 }
 
 impl Drive {
-    /// Opens the media; sizes of files are filled in.
+    /// Opens the media, and fills in the sizes of files.
     pub(super) fn open(options: &mut SoftNvmeOptions) -> qpair_block::Result<Self> {
-        // The size in the drive's profile, or that of a small drive.
+        // The cache has the size of the drive's profile, or the default size.
         let cache_bytes = match (options.volatile_write_cache, options.profile.cache_bytes) {
             (false, _) => 0,
             (true, 0) => CACHE_BYTES,
@@ -89,7 +89,7 @@ impl Drive {
         *faults = Arc::new(Faults::new(plan));
     }
 
-    /// The removal that follows is a loss of power.
+    /// Makes the next removal a loss of power.
     pub(super) fn arm_power_cut(&self, seed: u64) {
         *self.power_cut.lock() = Some(seed);
     }
@@ -105,12 +105,12 @@ impl Drive {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX - 1)
     }
 
-    /// A time in nanoseconds since it was made.
+    /// Converts nanoseconds since the drive was created to an instant.
     fn instant(&self, at_ns: u64) -> Instant {
         self.start.checked_add(Duration::from_nanos(at_ns)).unwrap_or(self.start)
     }
 
-    /// Lets commands wait until their time has come.
+    /// Queues commands until they are due.
     fn schedule(&self, commands: &[Command], io: &mut Io<'_, DriveQueue>) -> Result<(), Stop> {
         let (now_ns, faults) = (self.now_ns(), self.faults());
         for command in commands {
@@ -130,7 +130,7 @@ impl Drive {
             io::WRITE_ZEROES => Op::WriteZeroes,
             io::DATASET_MANAGEMENT => Op::Discard,
             io::FLUSH => Op::Flush,
-            // It fails, and that at once.
+            // The command fails at once.
             _ => return at_once,
         };
         let (mut first, mut blocks, mut at, mut len) = (0, 0, 0, 0);
@@ -181,7 +181,8 @@ impl Backend for Drive {
         if !self.is_plain() || !io.state.own.waiting.is_empty() {
             return self.schedule(commands, io);
         }
-        // All of a batch are on their way from memory while the first ones are copied.
+        // Prefetch all commands of the batch, so that their data is on its way from memory while
+        // the first ones are copied.
         commands.iter().for_each(|command| self.prefetch(command));
         for command in commands {
             let status = self.execute(command, io);
@@ -232,7 +233,7 @@ impl Backend for Drive {
     fn removed(&self) {
         let Some(seed) = self.power_cut.lock().take() else { return };
         for namespace in &self.namespaces {
-            // A medium that cannot be written has lost more than this would take.
+            // If the medium cannot be written, more is lost than the cut would take.
             let _ = namespace.lose_cache(seed);
         }
     }

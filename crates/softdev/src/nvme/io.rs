@@ -15,7 +15,7 @@ impl Drive {
         self.namespaces.get((nsid.wrapping_sub(1)) as usize).ok_or(Status::INVALID_NAMESPACE)
     }
 
-    /// A read is executed soon.
+    /// Prefetches the data of a read that is executed soon.
     #[inline(always)]
     pub(super) fn prefetch(&self, command: &Command) {
         if command.opcode() == io::READ
@@ -25,7 +25,6 @@ impl Drive {
         }
     }
 
-    /// Executes a command.
     #[inline]
     pub(super) fn execute(&self, command: &Command, io: &mut Io<'_, DriveQueue>) -> Status {
         if !command.is_single_with_prps() {
@@ -117,8 +116,8 @@ impl Drive {
             let range = namespace.range(range.first_block, range.blocks)?;
             namespace.zero(range, io.write_through).map_err(|_| Status::WRITE_FAULT)?;
             if !self.flash.is_instant() {
-                // It takes no time of its own; later writes find more room. Time 0: the latest that
-                // the model knows.
+                // The deallocation takes no time itself, but gives later writes more room. Time 0
+                // stands for the latest time that the model knows.
                 let at = namespace.first_byte + range.at_bytes;
                 let _ = self.flash.schedule(0, Op::Discard, at, range.len_bytes, false);
             }

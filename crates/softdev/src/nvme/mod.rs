@@ -1,4 +1,4 @@
-//! A soft NVMe drive: a controller of `qpair-nvme-device`, and behind it media, times and faults.
+//! A soft NVMe drive: a controller of `qpair-nvme-device` with media, timing and faults behind it.
 
 mod drive;
 mod io;

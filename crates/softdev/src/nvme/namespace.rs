@@ -10,7 +10,6 @@ use super::options::NamespaceOptions;
 use crate::digest::digest;
 use crate::medium::{Extents, Volume};
 
-/// A namespace.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     volume: Volume,
@@ -29,7 +28,7 @@ impl Deref for Namespace {
 }
 
 impl Namespace {
-    /// Opens one; `cache_bytes`: of a volatile write cache, or 0.
+    /// Opens a namespace with a volatile write cache of `cache_bytes`; 0 for no cache.
     pub(crate) fn open(
         options: &NamespaceOptions,
         serial: &str,
@@ -50,7 +49,8 @@ impl Namespace {
         Ok(Self {
             volume,
             first_byte,
-            // Made here, not by a vendor: so says the second bit of the first byte.
+            // The second bit of the first byte says that the name is locally assigned and not a
+            // vendor's.
             names: Names {
                 nguid,
                 eui64: (digest(serial, nsid, 3) & !(1 << 56) | 1 << 57).to_be_bytes(),
@@ -59,13 +59,13 @@ impl Namespace {
         })
     }
 
-    /// The range of `blocks` blocks from `first` on.
+    /// Returns the range of `blocks` blocks from `first` on.
     #[inline(always)]
     pub(crate) fn range(&self, first: u64, blocks: u32) -> std::result::Result<Extents, Status> {
         self.volume.range(first, blocks.into()).ok_or(Status::LBA_OUT_OF_RANGE)
     }
 
-    /// The range of a read, write, compare or write zeroes.
+    /// Returns the range of a read, write, compare or write zeroes.
     #[inline(always)]
     pub(crate) fn range_of(&self, command: &Command) -> std::result::Result<Extents, Status> {
         self.range(command.first_block(), command.blocks())

@@ -1,5 +1,5 @@
-//! How to make a soft NVMe controller, and the text for it. Text and value say the same: what
-//! [`SoftNvmeOptions`] displays, it reads back.
+//! Options of a soft NVMe controller, and their text form. [`SoftNvmeOptions`] parses the text that
+//! it displays.
 //!
 //! ```text
 //! size=1GiB+2GiB,block=4096,medium=file:/a    two namespaces: SoftNvmeOptions::rows
@@ -21,10 +21,9 @@ use crate::faults::Plan;
 use crate::flash::Profile;
 use crate::medium::MediumOptions;
 
-/// Most namespaces.
+/// The maximum number of namespaces.
 const NAMESPACES_MAX: usize = 256;
 
-/// Options of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceOptions {
     /// The size in bytes, a positive multiple of the logical block. With 0, a namespace on a file
@@ -62,7 +61,6 @@ pub struct SoftNvmeOptions {
     pub doorbells: Doorbells,
     /// The timing profile of the flash.
     pub profile: Profile,
-    /// The faults.
     pub faults: Plan,
 }
 
@@ -91,7 +89,7 @@ impl SoftNvmeOptions {
         Self::of_pairs(KEYS.pairs(text)?)
     }
 
-    /// Makes options of keys and values.
+    /// Creates options from keys and values.
     ///
     /// # Errors
     /// As [`Self::parse`].
@@ -115,14 +113,14 @@ impl SoftNvmeOptions {
         KEYS.rows()
     }
 
-    /// Whether such a drive usually has a volatile write cache.
+    /// Whether drives with these options usually have a volatile write cache.
     fn usual_cache(&self) -> bool {
         let of_file =
             |namespace: &NamespaceOptions| matches!(namespace.medium, MediumOptions::File(_));
         !self.profile.cache_protected || self.namespaces.iter().any(of_file)
     }
 
-    /// The controller before the drive.
+    /// Returns the options of the controller in front of the drive.
     pub(super) fn controller(&self) -> ControllerOptions {
         ControllerOptions {
             queues_max: self.queues_max,
@@ -179,7 +177,8 @@ impl FromStr for SoftNvmeOptions {
     }
 }
 
-/// As short as it can be: what all namespaces share is said once, and what is usual is not said.
+/// Writes the shortest text: a value that all namespaces share is written once, and a default is
+/// not written.
 impl fmt::Display for SoftNvmeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = NamespaceOptions::default();
@@ -205,8 +204,8 @@ impl fmt::Display for SoftNvmeOptions {
     }
 }
 
-/// The options as text has them: a list for each property of namespaces, and no cache if it is as
-/// usual.
+/// The options in the form of the text: a list for each property of namespaces, and no cache option
+/// if the cache is the usual one.
 #[derive(Clone, Default)]
 struct Written {
     options: SoftNvmeOptions,

@@ -12,7 +12,6 @@ use super::options::SoftNvmeOptions;
 use crate::faults::{Faults, Plan};
 use crate::flash::Flash;
 
-/// A soft NVMe drive.
 pub struct SoftNvme {
     options: SoftNvmeOptions,
     controller: NvmeController<Drive>,

@@ -45,7 +45,7 @@ impl PartialOrd for Due {
 }
 
 impl Ord for Due {
-    /// The heap gives the greatest: the soonest.
+    /// Reverses the order: the heap pops the greatest, which is to be the soonest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at_ns, other.order).cmp(&(self.at_ns, self.order))
     }
@@ -68,18 +68,18 @@ impl Waiting {
         self.heap.push(Due { at_ns, order: self.order, command, fate });
     }
 
-    /// When the first one is due, if there is one that ever is.
+    /// Returns when the first command is due, or `None` if none ever is.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.heap.peek().map(|due| due.at_ns).filter(|at_ns| *at_ns != NEVER)
     }
 
-    /// Takes one that is due.
+    /// Takes a command that is due.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<Due> {
         self.heap.peek().filter(|due| due.at_ns <= now_ns && due.at_ns != NEVER)?;
         self.heap.pop()
     }
 
-    /// Lets command `cid` complete with `status` at once. False: it is not here.
+    /// Completes command `cid` with `status` at once. Returns false if the command is not here.
     pub(crate) fn abort(&mut self, cid: u16, status: Status) -> bool {
         let mut list = std::mem::take(&mut self.heap).into_vec();
         let found = list
@@ -94,7 +94,7 @@ impl Waiting {
         is_found
     }
 
-    /// Takes all, in no order.
+    /// Takes all commands, in no particular order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Due> {
         self.heap.drain()
     }

@@ -1,4 +1,4 @@
-//! Accesses of commands to a unit's volume.
+//! The accesses of commands to a unit's volume.
 
 use qpair_block::{ErrorKind, Op};
 use qpair_scsi_unit::{Access, Work};
@@ -7,7 +7,7 @@ use qpair_scsi_wire::sense::{Code, Key, Sense};
 use super::unit::{Answer, Data, Unit};
 use crate::medium::{Extents, MediumResult};
 
-/// Bytes that a pattern is written by.
+/// The maximum number of bytes of a pattern that are written at once.
 const PATTERN_BYTES: usize = 64 << 10;
 
 impl Unit {
@@ -38,7 +38,7 @@ impl Unit {
         done.map_err(|_| self.logical.failure(access.op, access.offset_bytes, ErrorKind::Io))
     }
 
-    /// Reads or writes as many bytes as there is memory for; only whole blocks are written.
+    /// Reads or writes as many bytes as fit into the memory. Only whole blocks are written.
     fn move_data(&self, access: Access, data: &mut Data<'_>) -> Result<Answer, Sense> {
         let Access { op, durable, offset_bytes: at, len_bytes } = access;
         let (is_write, wanted) = (op == Op::Write, len_bytes as usize);
@@ -59,7 +59,7 @@ impl Unit {
         Ok(Answer { is_overrun: moved < wanted, ..Answer::good(moved) })
     }
 
-    /// Flushes, or makes a range read as zeroes, as discarded blocks do too.
+    /// Flushes, or makes a range read as zeroes. Discarded blocks read as zeroes too.
     fn change(&self, access: Access) -> MediumResult {
         let Access { op, durable, offset_bytes: at_bytes, len_bytes } = access;
         match op {

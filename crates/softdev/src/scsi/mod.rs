@@ -1,7 +1,7 @@
-//! A SCSI target: logical units of disks, which answer commands.
+//! A SCSI target: the logical units of disks, which execute commands.
 //!
-//! A unit knows no transport: its caller has the command descriptor block, and has found the memory
-//! that goes with it.
+//! A unit does not depend on a transport: its caller provides the command descriptor block, and has
+//! looked up the memory for the data.
 
 mod blocks;
 mod unit;

@@ -12,33 +12,32 @@ use crate::hba::DiskOptions;
 use crate::medium::{Scratch, Volume};
 use qpair_pci::model::{DmaSpan, DmaTable, Extent};
 
-/// Bytes of a disk's volatile write cache.
+/// The size of a disk's volatile write cache, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
 const PRODUCT: &str = "SOFT SAS DISK";
 
-/// A logical unit.
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) volume: Volume,
     pub(crate) logical: LogicalUnit,
 }
 
-/// The data buffer of a command: memory that was looked up, for one direction.
+/// The data buffer of a command: memory for one direction, already looked up.
 pub(crate) struct Data<'a> {
     pub(crate) table: &'a DmaTable,
     pub(crate) extents: &'a mut Vec<Extent>,
-    /// The initiator sends; else it receives, if there is any.
+    /// Whether the initiator sends the data. Otherwise it receives data, if there is any.
     pub(crate) is_out: bool,
     pub(crate) scratch: &'a mut Scratch,
 }
 
 impl Data<'_> {
-    /// Bytes that there are.
+    /// Returns the number of bytes of the buffer.
     pub(crate) fn len(&self) -> usize {
         self.extents.iter().map(|extent| extent.len_bytes()).sum()
     }
 
-    /// The first `len` bytes at most.
+    /// Returns at most the first `len` bytes.
     pub(crate) fn span(&mut self, len: usize) -> DmaSpan<'_> {
         DmaTable::truncate(self.extents, len);
         DmaSpan::new(self.table, self.extents)
@@ -64,14 +63,14 @@ impl Data<'_> {
     }
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u8,
     pub(crate) sense: Option<Sense>,
-    /// Bytes moved.
+    /// The number of bytes moved.
     pub(crate) moved: usize,
-    /// There was more to move than memory for it.
+    /// Whether the command had more data than there was memory for.
     pub(crate) is_overrun: bool,
 }
 
@@ -86,7 +85,7 @@ impl Answer {
 }
 
 impl Unit {
-    /// Opens a disk, which has this `number` on the adapter with this serial number.
+    /// Opens disk `number` of the adapter with this serial number.
     pub(crate) fn open(
         disk: &DiskOptions,
         serial: &str,
@@ -102,7 +101,7 @@ impl Unit {
             naa,
             port: Some(naa + 1),
             block_bytes,
-            // Blocks of 512 bytes are eighths of a physical one, as on drives that say 512e.
+            // A block of 512 bytes is an eighth of a physical block, as on 512e drives.
             physical_exponent: if block_bytes == 512 { 3 } else { 0 },
             rotation: disk.profile.rotation(),
             has_cache: volume.has_cache(),
@@ -125,14 +124,13 @@ impl Unit {
         self.logical.reset(code);
     }
 
-    /// A hard reset.
     pub(crate) fn hard_reset(&self, code: Code) {
         self.logical.hard_reset(code);
     }
 
-    /// The power failed, and is back.
+    /// Simulates a power failure, after which the power is back.
     pub(crate) fn power_cut(&self, seed: u64) {
-        // A medium that cannot be written has lost more than this would take.
+        // If the medium cannot be written, more is lost than the cut would take.
         let _ = self.volume.lose_cache(seed);
         self.logical.power_cut();
     }

@@ -29,7 +29,7 @@ use crate::scsi::Unit;
 use qpair_pci::model::{BAR4_BYTES, Config, Identity};
 use qpair_pci::model::{DmaTable, SharedTable};
 
-/// BAR 0: the common configuration, the cause of interrupts, the device's configuration,
+/// BAR 0 has the common configuration, the interrupt status, the device configuration, and the
 /// notifications.
 const IDENTITY: Identity = Identity {
     vendor: VENDOR,
@@ -173,7 +173,6 @@ impl SoftVirtioScsi {
         self.slots.get(usize::from(queue))
     }
 
-    /// Returns the disk of a target.
     pub(super) fn disk(&self, target: u8) -> Option<&Unit> {
         let disk = self.disks.get(usize::from(target))?;
         disk.is_plugged.load(Ordering::Acquire).then_some(&*disk.unit)

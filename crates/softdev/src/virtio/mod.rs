@@ -1,11 +1,11 @@
-//! A soft SCSI host of virtio, with the disks of the soft HBA: each is unit 0 of a target.
+//! A soft virtio SCSI host with the same disks as the soft HBA. Each disk is unit 0 of a target.
 //!
-//! Registers are served where they are written, under one lock; queues have a lock each, taken
-//! after that of the registers and never before; no thread holds the locks of two queues. What is
-//! made available is done when a thread steps the queue, if it was notified.
+//! Registers are served by the thread that accesses them, under one lock. Each queue has a lock of
+//! its own, taken after the lock of the registers and never before. No thread holds the locks of
+//! two queues. Available requests are executed when a thread steps a queue that was notified.
 //!
-//! Nothing that comes from a driver is trusted: a ring that makes no sense breaks the device until
-//! it is reset. It makes no interrupts.
+//! The device trusts no input from a driver: an invalid ring stops the device until it is reset.
+//! The device sends no interrupts.
 
 mod device;
 mod faults;

@@ -4,7 +4,7 @@ use qpair_block::{Error, ErrorKind, Result};
 
 use crate::hba::DiskOptions;
 
-/// Targets that an address can name.
+/// The number of targets that an address can name.
 const DISKS_MAX: usize = 256;
 const QUEUES_MAX: u16 = 64;
 

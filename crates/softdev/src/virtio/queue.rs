@@ -1,4 +1,4 @@
-//! A queue, and commands from its rings to a unit.
+//! A queue, and the commands that it passes from its rings to a unit.
 
 use qpair_scsi_unit::virtio::Ended;
 use qpair_scsi_wire::luns::Lun;
@@ -13,17 +13,17 @@ use crate::medium::Scratch;
 use crate::scsi::Data;
 use qpair_pci::model::{DmaSpan, DmaTable, Extent, LastHit, SharedTable};
 
-/// Bytes of one command's data, at most.
+/// The maximum data length of a command, in bytes.
 const DATA_BYTES_MAX: usize = 16 << 20;
-/// A response that means nothing.
+/// A response code without a meaning.
 const NOTHING: u8 = 0xFF;
 
-/// A queue that the driver has set up.
+/// The rings of a queue that the driver has set up.
 #[derive(Debug)]
 pub(super) struct Rings {
     ring: DeviceRing,
     pub(super) layout: Layout,
-    /// Descriptors, what is available, what was used.
+    /// The places of the descriptor table, the available ring and the used ring.
     places: [Extent; 3],
     has_indirect: bool,
 }
@@ -35,7 +35,7 @@ pub(super) struct Memory {
     pub(super) written: Vec<Extent>,
 }
 
-/// A command that waits for a task to end it.
+/// A command that ends only when a task terminates it.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub(super) head: u16,
@@ -50,12 +50,13 @@ pub(super) struct Queue {
     pub(super) parked: Vec<Parked>,
     scratch: Scratch,
     segments: Vec<Segment>,
-    /// By how much the index that is told is ahead of the true one.
+    /// The error that fault injection adds to the index of the used ring.
     ahead: u16,
 }
 
 impl Queue {
-    /// Finds the rings of a queue that is in use. False: they are not open.
+    /// Finds the rings of a queue that is in use. Returns false if their memory is not open to the
+    /// device.
     pub(super) fn begin(&mut self, registers: &QueueRegisters, has_indirect: bool) -> bool {
         let Some(layout) = Layout::new(registers.size) else { return false };
         let lens = [layout.descriptors_bytes(), layout.available_bytes(), layout.used_bytes()];
@@ -63,7 +64,7 @@ impl Queue {
         for ((place, at), (len, unit)) in
             places.iter_mut().zip(registers.addresses).zip(lens.into_iter().zip([16, 2, 4]))
         {
-            // Without the words of the event index, which is not in use.
+            // The length does not include the words of the event index, which is not in use.
             let len = if unit == 16 { len } else { len - 2 };
             let found = self.table.find(at, len as u32, &mut LastHit::default());
             *place = found.filter(|_| at.is_multiple_of(unit));
@@ -83,7 +84,8 @@ impl Queue {
         self.ahead = 0;
     }
 
-    /// Another table of memory: rings that are not in it any more are lost.
+    /// Adopts a new table of the driver's memory. Rings that are not in the table any more are
+    /// lost.
     pub(super) fn set_table(&mut self, table: &SharedTable, registers: &QueueRegisters) {
         self.table = table.clone();
         if let Some(rings) = self.rings.take()
@@ -100,7 +102,7 @@ impl Queue {
         Some(Areas { descriptors: descriptors?, available: available?, used: used? })
     }
 
-    /// The next request, and the memory that it names.
+    /// Takes the next request, and finds the memory that it names.
     pub(super) fn take(&mut self) -> Result<Option<(u16, Memory)>, Broken> {
         let Some(rings) = &mut self.rings else { return Ok(None) };
         let table: &DmaTable = &self.table;
@@ -128,18 +130,18 @@ impl Queue {
         Ok(Some((head, memory)))
     }
 
-    /// Gives a request back.
+    /// Puts a request into the used ring.
     pub(super) fn give(&mut self, head: u32, len: u32) {
         let Some(rings) = &mut self.rings else { return };
         if let Some(areas) = Self::areas(&self.table, rings.places) {
             rings.ring.give(areas, head as u16, len);
             if head > u32::from(u16::MAX) {
-                // An id that no ring of the driver's side could have taken.
+                // The id is one that the ring, as the driver made it, cannot have.
                 let index = areas.used.bytes.load_u16(areas.used.at + 2);
                 let entry = usize::from(index & (rings.layout.size() - 1));
                 areas.used.bytes.store_u32(areas.used.at + 4 + 8 * entry, head);
             }
-            // It makes no interrupts.
+            // The device sends no interrupts.
             rings.ring.publish(areas);
             if self.ahead > 0 {
                 let at = areas.used.at + 2;
@@ -149,19 +151,20 @@ impl Queue {
         }
     }
 
-    /// Until it is reset.
+    /// Adds `ahead` to the index of the used ring until the device is reset.
     fn lie_about_index(&mut self, ahead: u16) {
         self.ahead = ahead;
     }
 
-    /// Copies out what a request has to say, as far as there is room: how many bytes that is.
+    /// Copies out the response to a request, as far as there is room. Returns the number of bytes
+    /// copied.
     pub(super) fn write(&self, extents: &[Extent], bytes: &[u8]) -> u32 {
         let span = DmaSpan::new(&self.table, extents);
         span.copy_from(bytes);
         span.len_bytes().min(bytes.len()) as u32
     }
 
-    /// Copies the first bytes of a request. False: there are not so many.
+    /// Copies the first bytes of a request. Returns false if the request has fewer.
     pub(super) fn read(&self, extents: &[Extent], into: &mut [u8]) -> bool {
         let mut first = extents.to_vec();
         DmaTable::truncate(&mut first, into.len());
@@ -173,7 +176,6 @@ impl Queue {
         is_whole
     }
 
-    /// Ends a parked command.
     pub(super) fn end_parked(&mut self, at: usize, response: u8) {
         let Parked { head, response: place, .. } = self.parked.swap_remove(at);
         let len = self.write(&place, &Ended::fail(response).encode(0));
@@ -189,7 +191,6 @@ struct Said {
 }
 
 impl SoftVirtioScsi {
-    /// Runs a command.
     pub(super) fn run_command(&self, queue: &mut Queue, head: u16, mut memory: Memory) {
         let mut header = [0; COMMAND_BYTES];
         let is_whole = queue.read(&memory.read, &mut header);

@@ -1,4 +1,4 @@
-//! The common configuration: features, status, queues.
+//! The common configuration: features, status and queues.
 
 use qpair_virtio::pci::{NO_VECTOR, common};
 use qpair_virtio::ring::Layout;
@@ -43,7 +43,7 @@ impl Registers {
         }
     }
 
-    /// As it was made.
+    /// Restores the initial state.
     pub(super) fn reset(&mut self) {
         let has_indirect = self.offered & FEATURE_INDIRECT != 0;
         *self = Self::new(self.queues.len() as u16, self.entries, has_indirect);
@@ -53,7 +53,7 @@ impl Registers {
         self.features & FEATURE_INDIRECT != 0
     }
 
-    /// A register's value; `None`: there is none of that width.
+    /// Reads a register. Returns `None` if there is no register of that width.
     pub(super) fn read(&self, offset: u64, len: usize) -> Option<u64> {
         let queue = self.queues.get(usize::from(self.selected)).copied().unwrap_or_default();
         let word =
@@ -78,8 +78,8 @@ impl Registers {
         })
     }
 
-    /// Writes a register but the status, which is the device's matter. False: there is none of that
-    /// width.
+    /// Writes a register, except for the status, which the device handles. Returns false if there
+    /// is no register of that width.
     pub(super) fn write(&mut self, offset: u64, len: usize, value: u64) -> bool {
         let set = |of: &mut u64, word: u32| {
             if word < 2 {
@@ -115,13 +115,13 @@ impl Registers {
                     set(&mut queue.addresses[which], (offset % 8 / 4) as u32);
                 }
             }
-            // What cannot be written, or not now.
+            // The register cannot be written, or not in this state.
             _ => return self.read(offset, len).is_some(),
         }
         true
     }
 
-    /// The driver has settled the features: whether they will do.
+    /// Whether the features that the driver has chosen are acceptable.
     pub(super) fn are_features_sound(&self) -> bool {
         let needed = FEATURE_VERSION_1 | FEATURE_ACCESS_PLATFORM;
         self.features & !self.offered == 0 && self.features & needed == needed

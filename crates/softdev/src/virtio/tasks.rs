@@ -1,4 +1,5 @@
-//! Tasks and events. What a task ends is given back before the task is: drivers judge by that.
+//! Tasks and events. Commands that a task terminates are completed before the task is, since
+//! drivers rely on that order.
 
 use qpair_scsi_unit::virtio::{Effect, answer};
 use qpair_virtio::scsi::{EVENT_QUEUE, Event, REQUEST_QUEUE, TASK_BYTES, Task, place_of, response};
@@ -7,8 +8,8 @@ use super::device::{Slot, SoftVirtioScsi};
 use super::queue::Parked;
 
 impl SoftVirtioScsi {
-    /// Runs what came by the control queue, whose lock is held: its answer. `None`: it is not
-    /// answered.
+    /// Runs a task of the control queue, whose lock the caller holds. Returns the response; `None`
+    /// if the task is not answered.
     pub(super) fn run_task(&self, bytes: &[u8; TASK_BYTES]) -> Option<u8> {
         if self.faults().ignores_tasks() {
             return None;
@@ -53,7 +54,7 @@ impl SoftVirtioScsi {
         (REQUEST_QUEUE..self.queues()).filter_map(|queue| self.slot(queue))
     }
 
-    /// Tells the driver of an event, with memory that it gave for one.
+    /// Reports an event to the driver, in memory that the driver gave for events.
     pub(super) fn tell(&self, it: Event) {
         self.events().push(it);
         if let Some(slot) = self.slot(EVENT_QUEUE) {

@@ -56,7 +56,7 @@ fn faults_hit_the_commands_they_name() {
             assert_eq!(outcomes(&text.parse().unwrap(), op, 10), expected, "{text}");
         }
     }
-    // What ends the drive is not hidden by anything else.
+    // No other fault hides a fault that ends the drive.
     let all = "read_error_rate=1,timeout_rate=1,remove_after=2".parse().unwrap();
     assert_eq!(outcomes(&all, Op::Read, 2), [Outcome::Never, Outcome::Remove]);
     let flushes = outcomes(&"flush_error_rate=1,read_error_rate=1".parse().unwrap(), Op::Flush, 3);

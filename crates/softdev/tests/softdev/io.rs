@@ -1,4 +1,4 @@
-//! I/O commands: what they do, and what they refuse.
+//! I/O commands: their effects, and their errors.
 
 use crate::Host;
 use crate::host::{DATA, transfer};
@@ -30,7 +30,7 @@ fn what_is_written_is_read() {
             assert_eq!(host.get(DATA + 0x10000, 4096), bytes);
             host.bytes().zero(1 << 20 | 0x10000, 4096);
         }
-        // Unaligned in memory, over two pages.
+        // The buffer is not aligned, and lies on two pages.
         let read = transfer(io::READ, 0, blocks, DATA + 0x10E04);
         assert_eq!(host.status(&mut queue, read), Status::SUCCESS);
         assert_eq!(host.get(DATA + 0x10E04, 4096), bytes);
@@ -112,7 +112,7 @@ fn what_was_not_flushed_is_lost_with_the_power() {
     assert!(lost.iter().any(|lost| (20..70).contains(lost)), "{lost:?}");
 }
 
-/// How many of 90 sectors that were not flushed a power cut takes.
+/// Returns the number of sectors, of 90 that were not flushed, that a power cut takes.
 fn sectors_lost(seed: u64) -> u32 {
     let mut host = Host::new("size=1MiB,cache=on,serial=POWER");
     let block_of = |value: u8| vec![value; 512];

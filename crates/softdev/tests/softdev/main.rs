@@ -1,5 +1,4 @@
-//! The soft drive: what a driver sees of it, its shapes in time, and what it does with a driver
-//! that lies.
+//! The soft drive: its behaviour towards a driver, its timing, and its reaction to invalid input.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -18,7 +17,7 @@ use qpair_softdev::{SoftNvme, SoftNvmeOptions};
 type Host = host::Host<SoftNvme>;
 
 impl Host {
-    /// A drive that is ready.
+    /// Creates a drive, and makes it ready.
     fn new(options: &str) -> Self {
         Self::of(SoftNvme::new(SoftNvmeOptions::parse(options).unwrap()).unwrap())
     }

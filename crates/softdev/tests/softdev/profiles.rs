@@ -1,5 +1,5 @@
-//! The shapes that real drives show, on the profiles: all in virtual time, so nothing here depends
-//! on how fast the machine is.
+//! The typical timing of real drives, checked on the profiles. All times are virtual, so no test
+//! depends on the speed of the machine.
 
 use crate::shapes::{Load, Rig, percentile_us};
 use qpair_softdev::flash::{Flash, Op, Profile};
@@ -11,7 +11,7 @@ const READS: Load =
 const IN_ORDER: Load = Load { depth: 32, bytes: 128 << 10, reads: 0.0, sequential: true, ..READS };
 const WRITES: Load = Load { depth: 64, reads: 0.0, ..READS };
 
-/// A drive that was written in order, and had time to finish that.
+/// Creates a drive that was written in order, and had time to finish all programs.
 fn full(profile: &str) -> Rig {
     let mut rig = Rig::new(profile, GIB);
     rig.fill();
@@ -19,7 +19,7 @@ fn full(profile: &str) -> Rig {
     rig
 }
 
-/// A drive that was then written at random, three times over.
+/// Creates a full drive that was then written at random, three times its capacity.
 fn steady(profile: &str) -> Rig {
     let mut rig = full(profile);
     rig.run(WRITES, 3 * GIB / 4096);
@@ -53,7 +53,8 @@ fn reads_gain_by_depth_until_the_dies_are_busy() {
     }
 }
 
-/// S3, Fig. 2b: a tenth of writes costs flash about a third of its IOPS, a quarter about half.
+/// S3, Fig. 2b: with a tenth of writes, flash loses about a third of its IOPS; with a quarter,
+/// about half.
 #[test]
 fn a_mix_is_slower_than_its_parts() {
     for name in ["tlc", "qlc"] {
@@ -68,7 +69,7 @@ fn a_mix_is_slower_than_its_parts() {
         assert!(tenth.iops() < 0.8 * between(0.1), "{name}: {} IOPS", tenth.iops());
         assert!(quarter.iops() < 0.8 * between(0.25), "{name}: {} IOPS", quarter.iops());
         assert!(quarter.iops() < 0.9 * tenth.iops());
-        // Reads that meet a program or an erase wait for it.
+        // A read that meets a program or an erase waits for it.
         let program_us = Profile::named(name).unwrap().program_ns as f64 / 1e3;
         assert!(percentile_us(&tenth.read_ns, 0.99) > program_us);
     }
@@ -88,7 +89,7 @@ fn reads_that_can_suspend_programs_wait_less() {
     assert!(suspending < waiting / 2.0, "p99 {suspending} us, without {waiting} us");
 }
 
-/// S4: prolonged writes fall off when the SLC cache is full, and recover once the drive had rest.
+/// S4: prolonged writes slow down when the SLC cache is full, and recover after the drive was idle.
 #[test]
 fn the_slc_cache_runs_out_and_is_refilled_by_rest() {
     let mut rig = Rig::new("qlc,slc_cache=128MiB,dram_cache=1MiB", GIB);
@@ -104,7 +105,7 @@ fn the_slc_cache_runs_out_and_is_refilled_by_rest() {
     assert_eq!(rig.flash.counts().slc_bytes, 128 << 20);
     rig.rest_ms(60_000);
     assert!(rig.run(IN_ORDER, (64 << 20) / IN_ORDER.bytes).mb_per_s() > 3000.0);
-    // Half a second is enough for some of it only.
+    // Half a second is enough to fold only a part of the cache.
     rig.run(IN_ORDER, (128 << 20) / IN_ORDER.bytes);
     rig.rest_ms(60);
     rig.run(IN_ORDER, 16);
@@ -118,7 +119,7 @@ fn collection_slows_sustained_random_writes_and_deallocation_restores_them() {
         let mut rig = Rig::new(name, GIB);
         let fresh = rig.run(IN_ORDER, GIB / IN_ORDER.bytes);
         assert_eq!(rig.flash.counts().write_amplification(&Default::default()), 1.0);
-        // Over again in order: blocks become garbage as a whole.
+        // Another write in order turns whole blocks into garbage.
         let before = rig.flash.counts();
         let again = rig.run(IN_ORDER, GIB / IN_ORDER.bytes);
         assert!(again.mb_per_s() > 0.9 * fresh.mb_per_s(), "{name}: {}", again.mb_per_s());
@@ -174,7 +175,7 @@ fn a_flush_costs_where_the_cache_is_not_protected() {
     assert!(plain < 20.0, "{plain}");
     assert!(median_us("qlc", true, 0) > 200.0);
     assert!(median_us("qlc", false, 1) > 200.0);
-    // One flush for many writes costs each of them little.
+    // A flush after many writes adds little to the cost of each.
     let run = full("qlc").run(Load { reads: 0.0, flush_every: 63, ..READS }, 6400);
     assert!(run.iops() > 10.0 * 1e6 / median_us("qlc", false, 1), "{}", run.iops());
 }
@@ -186,7 +187,7 @@ fn a_cache_takes_bursts_and_no_cache_takes_none() {
     assert!(percentile_us(&cached.write_ns, 0.99) < 20.0);
     let through = full("tlc,dram_cache=0").run(burst, 1000);
     assert!(percentile_us(&through.write_ns, 0.5) > 900.0);
-    // What is in the cache is read from there.
+    // Data in the cache is read from the cache.
     let rig = full("tlc");
     let written_ns = rig.flash.schedule(rig.now_ns, Op::Write, 8192, 4096, false);
     let read_ns = rig.flash.schedule(written_ns, Op::Read, 8192, 4096, false) - written_ns;
@@ -251,7 +252,7 @@ fn nonsense_from_outside_does_no_harm() {
                     }
                 }
             }
-            // Time may seem to go back a little.
+            // The caller's time may go back a little.
             assert!(flash.schedule(0, Op::Read, 0, 4096, false) > 0 || flash.is_instant());
         }
     }

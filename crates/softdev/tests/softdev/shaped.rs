@@ -1,4 +1,4 @@
-//! Profiles and faults as a driver sees them: every fault with every command it may hit.
+//! Profiles and faults from the driver's side: every fault with every command to which it applies.
 
 use crate::Host;
 use crate::host::{DATA, Queue, transfer};
@@ -11,7 +11,7 @@ use qpair_softdev::faults::Plan;
 const OPS: [u8; 6] =
     [io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT, io::FLUSH];
 
-/// A command of each kind on block 8 and the seven after it.
+/// Returns a command of this opcode on block 8 and the seven blocks after it.
 fn command(host: &Host, opcode: u8) -> Command {
     match opcode {
         io::FLUSH => Command::new(opcode, 1),
@@ -32,7 +32,7 @@ fn submit(host: &Host, queue: &mut Queue, mut command: Command, cid: u16) {
     host.ring(queue);
 }
 
-/// Steps so often that all that is due is done.
+/// Steps the queue until all commands that are due are done.
 fn settle(host: &Host, number: u16) {
     for _ in 0..100 {
         host.device.step(number);
@@ -99,7 +99,7 @@ fn a_command_that_times_out_can_be_aborted_or_deleted() {
         assert!(host.pop(&mut queue).is_none());
         host.delete(queue);
     }
-    // Deleting the queue ends it too, and the queue can be made again.
+    // Deleting the queue also ends its commands, and the queue can be created again.
     let mut host = Host::new("size=1MiB,timeout_rate=1");
     let mut queue = host.queue(1, 8, None);
     submit(&host, &mut queue, command(&host, io::WRITE), 1);
@@ -130,7 +130,7 @@ fn a_dropped_command_is_executed_and_no_abort_finds_it() {
 
 #[test]
 fn a_delayed_command_waits_and_says_until_when() {
-    // Far longer than any test takes.
+    // The delay is far longer than any test takes.
     let mut host = Host::new("size=1MiB,delay_rate=1,delay_us=900000000");
     let mut queue = host.queue(1, 8, None);
     submit(&host, &mut queue, command(&host, io::WRITE), 1);
@@ -159,7 +159,7 @@ fn faults_can_come_and_go() {
     settle(&host, 1);
     assert!(host.pop(&mut queue).is_none());
     host.device.set_faults(Plan::default());
-    // What waited still waits, and can be aborted; what comes is well.
+    // Commands that waited still wait and can be aborted; new commands succeed.
     assert_eq!(read(&host, &mut queue), Status::SUCCESS);
     assert_eq!(host.admin(Command::abort(1, 1)).result & 1, 0);
     settle(&host, 1);
@@ -234,7 +234,8 @@ fn a_removed_drive_is_all_ones_until_it_is_plugged_in_again() {
 fn a_power_cut_takes_what_was_not_flushed() {
     let (mut lost, mut kept) = (0, 0);
     for seed in 0..40 {
-        // Two writes of one sector each, a flush, eight writes, and the cut.
+        // The commands are two writes of one sector each, a flush, eight writes, and the command
+        // that meets the cut.
         let mut host = Host::new(&format!("size=1MiB,cache=on,power_cut_after=12,seed={seed}"));
         let mut queue = host.queue(1, 16, None);
         host.put(DATA, &[1; 4096]);
@@ -287,7 +288,7 @@ fn a_profile_changes_no_data() {
         let mut model = [0_u8; 64];
         let mut rng = fastrand::Rng::with_seed(11);
         for _ in 0..20 {
-            // Sixteen at a time, on blocks that do not meet.
+            // Sixteen commands run at a time, on blocks that do not overlap.
             let mut expected = Vec::new();
             for slot in 0..16_u64 {
                 let block = slot * 4 + rng.u64(0..4);

@@ -1,8 +1,8 @@
-//! Replays what Linux's own mpt3sas driver did with a strict soft HBA, to show that strict mode is
-//! never stricter than that driver.
+//! Replays the accesses of Linux's own mpt3sas driver on a strict soft HBA, to show that strict
+//! mode is never stricter than that driver.
 //!
-//! The transcript was recorded by the HBA in a guest (`TRANSCRIPT=FILE guest/tests/judges`); its
-//! first line says of which kernel.
+//! The HBA recorded the transcript in a guest (`TRANSCRIPT=FILE guest/tests/judges`). Its first
+//! line names the kernel.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use qpair_softdev::hba::Violations;
 use qpair_softdev::{SoftHba, SoftHbaOptions};
 
 const TRANSCRIPT: &str = include_str!("../data/linux-mpt3sas.transcript");
-/// Lines after a request within which what it finds in memory is written down.
+/// The number of lines after a request that may describe its memory.
 const AHEAD: usize = 400;
 
-/// The guest's memory, as the controller sees it.
+/// The guest's memory, by its address for the controller.
 #[derive(Default)]
 struct Guest(Vec<(u64, Arc<Mapping>)>);
 
@@ -38,7 +38,7 @@ fn bytes(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| hex(&text[at..at + 2]) as u8).collect()
 }
 
-/// Does what a transcript says; what the HBA says of it, and how many requests there were.
+/// Replays a transcript. Returns the violations that the HBA found, and the number of requests.
 fn replay(lines: &[Vec<&str>]) -> (Violations, usize) {
     let text = "disks=2,size=1MiB,cache=on,queues=4,strict=on";
     let card = SoftHba::new(SoftHbaOptions::parse(text).unwrap()).unwrap();
@@ -99,7 +99,8 @@ fn linux_keeps_every_rule() {
     assert!(posts > 100, "{posts} requests");
 }
 
-/// The same with one thing wrong is caught: otherwise the test above would show nothing.
+/// The replay catches a single error in the transcript: otherwise the test above would show
+/// nothing.
 #[test]
 fn a_transcript_that_is_wrong_is_caught() {
     let said = |change: &dyn Fn(&mut Vec<Vec<&'static str>>)| {

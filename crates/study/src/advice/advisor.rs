@@ -1,4 +1,4 @@
-//! The choice of an interface: from a ranking by speed, by tests on the runs of the same rounds.
+//! Chooses an interface: ranks by speed, and then tests the runs of the same rounds.
 
 use qpair_plots::{Interval, thousands};
 
@@ -21,21 +21,21 @@ pub(super) fn has_kernel_thread(interface: &str) -> bool {
 pub(super) enum Lead {
     Faster,
     Cheaper,
-    /// Neither, in runs that were close enough in time to compare.
+    /// The runs were close enough in time to compare, and neither interface leads.
     Neither,
     /// No runs were close enough in time.
     NotCompared,
 }
 
-/// A question and the study that answers it.
+/// A question, and the study that answers it.
 #[derive(Clone, Copy)]
 pub(super) struct Advisor<'a> {
     pub(super) study: &'a StudyReport,
     question: &'a Question,
-    /// The cores of all drives together.
+    /// The number of cores of all drives together.
     cores: u32,
     drives: u32,
-    /// The cores of the runs that answer: one or two.
+    /// The number of cores in the runs that answer the question: one or two.
     pub(super) measured_cores: u32,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Advisor<'a> {
     pub(super) fn new(study: &'a StudyReport, question: &'a Question) -> Self {
         let drives = study.devices.len().max(1) as u32;
         let cores = question.cores.unwrap_or(study.cores).max(1);
-        // Measured were one core and two; more are taken as two.
+        // The study measured one core and two; a larger number is treated as two.
         let measured_cores = (cores / drives).clamp(1, 2);
         Self { study, question, cores, drives, measured_cores }
     }
@@ -115,7 +115,7 @@ impl<'a> Advisor<'a> {
     fn best(&self, name: &str) -> Option<Choice> {
         let mut depths = self.depths(name);
         if let Some(wanted) = self.question.depth {
-            // The nearest that was measured, by ratio.
+            // Choose the nearest measured depth, by ratio.
             let far = |depth: &u32| (f64::from(*depth) / f64::from(wanted.max(1))).ln().abs();
             depths.sort_by(|a, b| far(a).total_cmp(&far(b)));
             depths.truncate(1);

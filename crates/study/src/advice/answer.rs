@@ -1,5 +1,5 @@
-//! The answer of a study: which interface to use on the machine and why, in sentences, or what is
-//! missing to say so.
+//! The answer of a study in sentences: the interface to use on the machine and the reasons, or the
+//! data that is missing for an answer.
 
 use qpair_plots::{range, thousands};
 
@@ -14,7 +14,7 @@ pub(crate) const COMPARES: &str = "s1-fig2";
 /// The answer of a study for 4 KiB random reads and all cores that it could use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The interface to use with the reasons; without a choice, what is missing.
+    /// The interface to use, and the reasons. Without a choice, the reasons why there is none.
     pub sentences: Vec<String>,
     /// The notes of the study, reasons to rely on the answer less, and its risks.
     pub doubts: Vec<String>,

@@ -1,13 +1,13 @@
 //! Advice on which interface to use on this machine, derived from a study. The same study and
 //! question always give the same answer.
 //!
-//! Always holds:
+//! Invariants:
 //! - An interface is advised only if it was measured at the cores and the depth that the answer
 //!   names.
 //! - A kernel thread (`+k`) is never advised with fewer than two cores for each drive.
 //! - A faster interface is advised only if its lead is 5 % or more and the whole interval of the
-//!   ratio lies above one. Otherwise one that costs less processor time by the same test is
-//!   advised. If neither holds, the answer says that no difference could be measured.
+//!   ratio lies above one. Otherwise an interface that costs less processor time by the same test
+//!   is advised. If neither holds, the answer says that no difference could be measured.
 
 mod advisor;
 mod answer;

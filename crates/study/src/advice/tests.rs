@@ -6,7 +6,7 @@ use crate::lab::InterfaceReport;
 use crate::measure::Measure;
 use crate::synthetic::{speed, study};
 
-/// S1's figures, at every depth alike but for 1.
+/// S1's figures, the same at every depth except 1.
 fn s1(config: &Config, round: u32) -> Option<Measure> {
     let at_load = match (config.interface.as_str(), config.cores) {
         ("io_uring+k", 1) => 13e3,
@@ -50,14 +50,14 @@ fn one_core_never_takes_the_kernel_thread() {
         "{:?}",
         advice.changes
     );
-    // Not even where it measured fastest.
+    // A kernel thread is not advised on one core, even if it measured fastest.
     let fast = study(2, 1, &ALL, |config, round| {
         let k = config.interface == "io_uring+k";
         Some(speed(config, round, if k { 900e3 } else { 100e3 }))
     });
     let choice = advise(&fast, &question).choice.unwrap();
     assert!(!choice.interface.contains("+k"));
-    // Nor with two drives on two cores.
+    // A kernel thread is not advised for two drives on two cores either.
     let two = study(2, 2, &ALL, s1);
     assert_eq!(advise(&two, &Question::default()).choice.unwrap().interface, "io_uring");
 }
@@ -76,7 +76,7 @@ fn a_lead_that_is_none_goes_to_the_cheaper() {
 
 #[test]
 fn chance_is_no_reason() {
-    // Alike in everything but noise: in half of the rounds one is ahead, in half the other.
+    // The interfaces differ only by noise: each is ahead in half of the rounds.
     let alike = study(2, 1, &["libaio", "io_uring"], |config, round| {
         let uring = config.interface == "io_uring";
         let ahead = (round % 2 == 0) == uring;
@@ -142,7 +142,7 @@ fn what_is_missing_would_change_the_answer() {
 fn another_mix_is_another_question() {
     let mix = Mix { read_percent: 30, block_bytes: 16384 };
     let question = Question { mix, ..Question::default() };
-    // Reads say io_uring+k; of such requests the study knows nothing.
+    // The study has reads, for which the answer is io_uring+k, but no requests of the other mix.
     let reads = study(2, 1, &ALL, s1);
     let advice = advise(&reads, &question);
     assert!(advice.choice.is_none() && advice.reasons[0].contains("such requests"));
@@ -169,7 +169,7 @@ fn the_answer_is_a_sentence_with_its_reasons() {
     assert!(said[0].ends_with(" times those of libaio."), "{said:?}");
     assert!(said[1].starts_with("io_uring+k had 3") && said[1].contains("two cores, at a median"));
     assert!(said[2].starts_with("With one core for each drive use io_uring with "), "{said:?}");
-    // On one core the kernel's thread is no choice, and that is said.
+    // On one core the kernel thread cannot be chosen, and the answer says so.
     let said = answer(&study(1, 1, &ALL, s1)).sentences;
     assert!(said[0].starts_with("Use io_uring with "), "{said:?}");
     assert!(said.iter().any(|text| text.starts_with("io_uring+k is left out")), "{said:?}");
@@ -192,7 +192,7 @@ fn the_answer_claims_no_more_than_was_measured() {
     assert!(first.sentences[0].ends_with("because no other is faster or cheaper beyond chance."));
     assert!(first.sentences[1].starts_with("No difference from "), "{first:?}");
     assert!(first.doubts.is_empty(), "{first:?}");
-    // Runs that are minutes apart show nothing of a difference, not even that there is none.
+    // Runs that are minutes apart show neither a difference nor the absence of one.
     let mut apart = alike.clone();
     for point in apart.points.iter_mut().filter(|point| point.config.interface == "libaio") {
         point.runs.iter_mut().for_each(|run| run.at_s += 60.0);
@@ -200,7 +200,7 @@ fn the_answer_claims_no_more_than_was_measured() {
     let said = answer(&apart).sentences;
     assert!(said[0].ends_with("it had the most IOPS, in runs that allow no comparison."));
     assert!(said[1].starts_with("Not measured close enough in time to compare: "), "{said:?}");
-    // Single runs, other programs, and what was not there are doubts.
+    // Single runs, other programs and missing interfaces are doubts.
     alike.points.iter_mut().for_each(|point| point.runs.truncate(1));
     alike.notes.push("The machine was busy.".to_owned());
     alike.interfaces.push(InterfaceReport {

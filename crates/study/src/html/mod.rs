@@ -62,7 +62,7 @@ mod tests {
             for experiment in experiments() {
                 assert!(html.contains(&format!("id=\"{}\"", experiment.name)));
             }
-            // The answer, a plot, a row for each paper, and then the findings.
+            // The order is the answer, a plot, a row for each paper, and then the findings.
             assert!(html.contains("</h1>\n<div class=\"advice\">\n<p><strong>Use "));
             let place = |text: &str| html.find(text).unwrap();
             let order = [
@@ -85,15 +85,15 @@ mod tests {
                 .experiments
                 .iter()
                 .map(|experiment| {
-                    // Latency by throughput, and its distribution at the least and at the most
-                    // load.
+                    // The page has latency by throughput, and its distribution at the lowest and
+                    // the highest load.
                     let more = if experiment.latency_against_throughput() { 3 } else { 0 };
                     experiment.plan.groups.len() * (experiment.plan.shown.len() + more)
                 })
                 .sum();
             assert_eq!(html.matches("<figure>").count(), plots + 1);
             assert_eq!(html.matches("<svg role=\"img\"").count(), plots + 1);
-            // Nothing is fetched, nothing runs, no number is broken.
+            // The page fetches nothing, runs no scripts, and has no broken number.
             for forbidden in
                 ["<script", "http-equiv", "src=", "url(", "@import", "NaN", "inf ", "inf<"]
             {

@@ -14,8 +14,8 @@ use crate::report::StudyReport;
 use crate::tally::{COLUMNS, Tally, tallies};
 use crate::verdict::{Evidence, Verdict};
 
-/// The report as HTML; `begun`: when the study began, in words. It starts with the answer, a plot
-/// and a row of counts for each paper.
+/// Returns the report as HTML. The page starts with the answer, a plot and a row of counts for each
+/// paper. `begun`: the time at which the study began, in words.
 ///
 /// # Errors
 /// `Invalid` if a plot cannot be drawn, which would be a bug.
@@ -71,7 +71,7 @@ fn first_words(report: &StudyReport, begun: &str) -> Result<String> {
 /// Returns a table with a row of counts for each paper.
 fn papers(report: &StudyReport) -> String {
     let signs = OUTCOMES.map(symbol);
-    // Not run: as if it could not be tested.
+    // Findings that were not run look like those that could not be tested.
     let looks = [signs[0], signs[1], signs[2], signs[3], signs[3]];
     let mut out = "<h2>The five papers, here</h2>\n<div class=\"wide\"><table>\n<tr><th>Paper</th>"
         .to_owned();

@@ -52,8 +52,8 @@ fn few_calls_of_our_batches_are_not_those_of_one_request_a_call() {
 
 #[test]
 fn calls_of_the_mapped_ring_are_not_those_of_the_papers_libaio() {
-    // Ours reads completions without a call; with calls for them there are two, and that is the
-    // claim.
+    // Our libaio reads completions without a call. With calls for completions there are two calls
+    // per I/O, as the paper claims.
     let report = made(|config, measure| {
         measure.system_calls_per_io = if config.interface == LIBAIO_CALLS { 2.0 } else { 1.0 };
     });
@@ -77,7 +77,7 @@ fn a_lead_at_depth_sixteen_is_none_at_load() {
 
 #[test]
 fn a_device_at_its_limit_says_nothing_of_throughput() {
-    // Both have the same IOPS at every depth, io_uring for less processor time.
+    // Both interfaces have the same IOPS at every depth, and io_uring needs less processor time.
     let report = made(|config, measure| {
         measure.cpu_us_per_io = if config.interface == "libaio" { 6.0 } else { 5.0 };
     });
@@ -85,7 +85,7 @@ fn a_device_at_its_limit_says_nothing_of_throughput() {
     let wanted = Threshold::AtLeast(1.05);
     assert_eq!(old(&report, Metric::IosPerS, pair, wanted), Outcome::DoesNotHold);
     assert_eq!(outcome(&report, "s1-io-uring-over-libaio"), Outcome::Holds);
-    // What trades processor time for throughput cannot be judged there at all.
+    // An interface that trades processor time for throughput cannot be judged at this point at all.
     let pair = (&at("io_uring+k", 2, 128), &at("io_uring", 2, 128));
     let wanted = Threshold::AtLeast(1.1);
     assert_eq!(old(&report, Metric::IosPerS, pair, wanted), Outcome::DoesNotHold);
@@ -101,7 +101,7 @@ fn full_cores_are_no_limit_of_the_device() {
 
 #[test]
 fn a_choice_is_not_judged_by_the_rounds_it_was_made_in() {
-    // In the first rounds chance has libaio in front on two cores; later it is not.
+    // In the first rounds libaio is ahead by chance on two cores; later it is not.
     let report = made(|config, measure| {
         let lucky = measure.round < 5 && config.interface == "libaio" && config.cores == 2;
         let first = config.interface == "io_uring" && config.cores == 1;
@@ -124,7 +124,8 @@ fn a_choice_is_not_judged_by_the_rounds_it_was_made_in() {
 
 #[test]
 fn a_thousand_is_not_judged_against_itself() {
-    // A thousand for one drive are the most, and all that was asked; 125 for it have all already.
+    // For one drive, a thousand requests in flight are the maximum of the study, and so the old
+    // test compared the maximum with itself. In this study, 125 requests already reach full speed.
     let report = made(|_, _| {});
     let most = at("io_uring", 2, 500).threads(2).drives(1, Assignment::All);
     let pair = (&most, &most);
@@ -134,7 +135,8 @@ fn a_thousand_is_not_judged_against_itself() {
 
 #[test]
 fn an_offered_load_is_no_loss() {
-    // Every 100 us a tenth comes of what comes every 10: the old test took that for a loss.
+    // With an interval of 100 us, a tenth of the requests come compared with 10 us. The old test
+    // took that for a loss.
     let report = made(|config, measure| {
         if let Pace::Interval { us } = config.pace {
             slower(measure, f64::from(us.max(10)) * 0.2);
@@ -144,7 +146,7 @@ fn an_offered_load_is_no_loss() {
     let pair = (&handed(100), &handed(10));
     assert_eq!(old(&report, Metric::IosPerS, pair, Threshold::AtMost(0.9)), Outcome::Holds);
     assert_eq!(outcome(&report, "s4-interval-costs"), Outcome::DoesNotHold);
-    // And 128 threads that block are not one that does.
+    // 128 threads that block differ from one thread that blocks.
     let report = made(|config, measure| {
         if config.interface == SYNC {
             slower(measure, 2.0);
@@ -185,7 +187,8 @@ fn half_the_cost_past_64_kib_is_not_flat() {
 
 #[test]
 fn small_pages_as_fast_as_large_ones_are_no_trade_off() {
-    // Bandwidth is the claim: with as many I/Os at 16 KiB as at 4, 4 KiB have a quarter of it.
+    // The claim is about bandwidth: with as many I/Os at 16 KiB as at 4 KiB, 4 KiB has a quarter of
+    // the bandwidth.
     let report = made(|config, measure| {
         if config.block_bytes == 16384 {
             slower(measure, 1.2);

@@ -1,7 +1,7 @@
 //! The five papers: for each figure or section a file, with its experiments, its findings and their
 //! tests. [`PAPERS`] lists them all.
 //!
-//! Always holds: the name of a finding is unique and begins with its paper's, and
+//! Invariant: the name of a finding is unique and begins with the name of its paper.
 //! `docs/design/study.md` has the same findings, which a test checks.
 
 #[cfg(test)]
@@ -39,7 +39,6 @@ mod prelude {
     pub(super) use crate::view::{View, all_configs, configs};
 }
 
-/// A paper.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paper {
     /// The short name, with which the names of the findings begin.

@@ -282,7 +282,7 @@ fn findings_hold_and_do_not() {
 #[test]
 fn noise_decides_nothing() {
     let report = study(2, 1, &["libaio", "io_uring"], |config, round| {
-        // Of chance, but the same in every run of the test.
+        // The noise is random, but the same in every run of the test.
         let seed = u64::from(round * 1000 + config.depth) << usize::from(is(config, "libaio"));
         let wobble = (1.2 * (fastrand::Rng::with_seed(seed).f64() - 0.5)).exp();
         Some(speed(config, round, 100e3 * wobble))
@@ -291,7 +291,7 @@ fn noise_decides_nothing() {
     let verdict = report.verdicts.iter().find(named).unwrap();
     assert_eq!(verdict.outcome, Outcome::Undecided);
     assert!(verdict.why.as_ref().unwrap().contains("includes the threshold"));
-    // Writes without a cliff, but for too short a time.
+    // The writes have no cliff, but the run is too short.
     let short = verdict_of("s4-cliff", |_, m| {
         m.over_time = vec![1e9; 15];
         m.sample_s = 1.0;
@@ -358,7 +358,8 @@ fn table() -> String {
     out
 }
 
-/// `QPAIR_WRITE_DOCS=1 cargo test -p qpair-study the_design_page` writes the table anew.
+/// Compares the table with the page. `QPAIR_WRITE_DOCS=1 cargo test -p qpair-study the_design_page`
+/// rewrites the table.
 #[test]
 fn the_design_page_has_the_same_rows() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/study.md");
@@ -377,7 +378,7 @@ fn every_finding_has_one_row() {
     let of = |paper: &str| {
         catalogue().filter(|row| row.name().starts_with(paper) && !is_our_own(row)).count()
     };
-    // As many as the papers' findings were counted.
+    // These are the numbers of findings in the papers.
     assert_eq!(["s1-", "s2-", "s3-", "s4-", "s5-"].map(of), [30, 13, 45, 10, 5]);
     let rows: Vec<&Row> = catalogue().collect();
     for (at, row) in rows.iter().enumerate() {

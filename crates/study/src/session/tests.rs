@@ -26,7 +26,7 @@ fn a_drive_changes_its_driver_once_a_round_and_once_a_comparison() {
         both += usize::from(drivers.len() == 2);
     }
     assert!(both > 4, "{both}");
-    // And both drivers' points are pairs.
+    // The points of both drivers form pairs.
     let (own, kernel) = (Config::new("nvme", 1).depth(128), Config::new("io_uring", 1).depth(128));
     assert!(report.ratio(crate::Metric::IosPerS, &own, &kernel).unwrap().bounds.is_some());
 }
@@ -52,7 +52,7 @@ fn every_point_once_a_round_in_an_order_of_its_own() {
         let runs = if prolonged(&&point.config) { 1 } else { 3 };
         assert_eq!(first, runs, "{}", point.config);
     }
-    // What several experiments show is there once.
+    // A point that several experiments show is in the report once.
     for (at, point) in report.points.iter().enumerate() {
         assert!(report.points[..at].iter().all(|other| other.config != point.config));
     }
@@ -88,7 +88,7 @@ fn compared_points_run_next_to_each_other() {
     let comparisons = comparisons(&report);
     assert!(comparisons.len() > 15, "{}", comparisons.len());
     for comparison in comparisons {
-        // Some round has all of its points, without any other between them.
+        // Some round has all points of a comparison, without any other point between them.
         let last = report.points.iter().flat_map(|point| &point.runs).map(|run| run.round).max();
         let whole = (report.settings.repeat..=last.unwrap()).any(|round| {
             let at =
@@ -101,7 +101,7 @@ fn compared_points_run_next_to_each_other() {
         });
         assert!(whole, "{:?}", comparison.configs);
     }
-    // Runs that lie minutes apart are no pair, though of one round.
+    // Runs of one round that lie minutes apart do not form a pair.
     let mut report = report;
     let (above, below) = (Config::new("libaio", 1), Config::new("io_uring", 1));
     assert!(report.ratio(crate::Metric::IosPerS, &above, &below).is_some());
@@ -122,7 +122,7 @@ fn what_is_clear_stops_and_what_is_not_goes_on() {
     let (quiet, loud) = (runs(0.01), runs(0.6));
     assert!(loud.0 > quiet.0, "{quiet:?} {loud:?}");
     assert!(quiet.1 < loud.1, "{quiet:?} {loud:?}");
-    // Bounded by time, too: without any, nothing is compared.
+    // Time also limits the comparisons: without any time, nothing is compared.
     let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
     let options = Options { budget_s: Some(0.0), ..planned_options() };
     let report = run_with(&lab, &options, &Silent, |config, round| {
@@ -150,7 +150,7 @@ fn no_point_differs_from_itself_in_twenty_studies() {
         assert!(resolution.pairs >= 4 && !resolution.differs, "{seed}: {resolution:?}");
         assert!(resolution.of_the_mean < resolution.of_a_pair, "{resolution:?}");
     }
-    // A study in which the second run is always slower is told.
+    // The report tells if the second run is always slower.
     let mut report = planned_study(0.02).0;
     report.twins.iter_mut().for_each(|twins| twins.ios_per_s.1 *= 0.5);
     assert!(report.resolution().unwrap().differs);

@@ -3,18 +3,18 @@
 
 use super::source::{Is, Token};
 
-/// The part of an error that a text is.
+/// The part of an error that a text forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// The error, alone.
+    /// The whole error.
     Sentence,
-    /// The operation that failed. The cause follows behind a colon.
+    /// The operation that failed. The cause follows after a colon.
     Operation,
-    /// The way out.
+    /// The hint.
     Hint,
 }
 
-/// Constructors of errors: a name, an argument's number, and what the argument is.
+/// Constructors of errors: the name, the number of the argument, and the role of the argument.
 const CONSTRUCTORS: [(&str, usize, Role); 36] = [
     ("Error::new", 1, Role::Sentence),
     ("Error::other", 0, Role::Sentence),
@@ -61,9 +61,9 @@ pub(crate) struct Text {
     pub line: usize,
     pub text: String,
     pub role: Role,
-    /// The constructor adds no subject before the text.
+    /// Whether the constructor adds no subject before the text.
     pub is_whole: bool,
-    /// The text has a name before it is given to the constructor.
+    /// Whether the text has a name before it reaches the constructor.
     pub is_named: bool,
 }
 
@@ -130,7 +130,7 @@ fn name_before(tokens: &[Token], at: usize) -> String {
     }
 }
 
-/// Whether `.caused_by` follows the call that closes at `at`, behind other methods perhaps.
+/// Whether `.caused_by` follows the call that closes at `at`, possibly after other methods.
 fn has_cause(tokens: &[Token], mut at: usize) -> bool {
     while let [dot, name, open, ..] = &tokens[at + 1..] {
         if !dot.is_mark('.') || !open.is_mark('(') {
@@ -149,7 +149,7 @@ fn has_cause(tokens: &[Token], mut at: usize) -> bool {
     false
 }
 
-/// Returns the names that the `=` at `at` gives to what follows.
+/// Returns the names that the `=` at `at` gives to the following expression.
 fn names_before(tokens: &[Token], at: usize) -> Vec<String> {
     let begin = tokens[..at].iter().rposition(|it| {
         matches!(it.word(), Some("let" | "const" | "static"))
@@ -163,7 +163,7 @@ fn names_before(tokens: &[Token], at: usize) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Whether the name at `at` is a whole argument, perhaps converted.
+/// Whether the name at `at` is a whole argument, possibly converted.
 fn is_argument(tokens: &[Token], at: usize) -> bool {
     let begins = at > 0 && matches!(tokens[at - 1].is, Is::Mark('(' | ',' | '&' | '{' | '>'));
     begins
@@ -230,7 +230,7 @@ pub(crate) fn collect(tokens: &[Token]) -> Vec<Text> {
                     uses.push((word.clone(), name, role));
                 }
             }
-            // A pattern of `match` is no text.
+            // A pattern of `match` is not a text.
             Is::Text(_) if is_next('|') || is_next('=') => {}
             Is::Text(text) => match reaches(&frames) {
                 Reaches::Constructor(name, role) => {
@@ -244,7 +244,7 @@ pub(crate) fn collect(tokens: &[Token]) -> Vec<Text> {
         }
     }
     for (name, after, line, text) in named {
-        // A constant may stand behind its use.
+        // A constant may be defined after its use.
         let mut candidates = uses[after..].iter().chain(&uses[..after]).filter(|it| it.0 == name);
         if let Some((_, constructor, role)) = candidates.next() {
             let is_whole = constructor.contains(':');

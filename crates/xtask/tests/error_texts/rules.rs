@@ -16,7 +16,7 @@ said says sees sends serve serves shall should shows skips speaks starts stays s
 tells told took transfers tries turns uses wait waits wants was went were will works would wrote
 ";
 
-/// Verbs that can begin an advice, and commands.
+/// Verbs that can begin a piece of advice, and commands.
 const ADVICE: &str = "
 add allow ask bind build check choose close commit correct create delete end free get give go grow
 install keep leave let limit load look lower make match mount move name open poll publish put
@@ -26,7 +26,7 @@ turn unload unmount use wait write
 blkparse chmod chown dmesg echo lscpu modprobe nproc qpair sudo sysctl ulimit
 ";
 
-/// Turns that hide the subject or the reason.
+/// Phrases that hide the subject or the reason.
 const AWKWARD: [&str; 11] = [
     "are no",
     "bad",
@@ -41,18 +41,18 @@ const AWKWARD: [&str; 11] = [
     "that is none",
 ];
 
-/// Words that only their author knows: `PRIVATE` of `.ci/check-docs`.
+/// Private words of the project: `PRIVATE` of `.ci/check-docs`.
 const PRIVATE: [&str; 9] =
     ["berth", "berths", "moor", "moored", "mooring", "moors", "owed", "unasked", "untold"];
 
-/// Texts that clients of JSON-RPC 2.0 and of SPDK's `rpc.py` know as they are.
+/// Texts that clients of JSON-RPC 2.0 and of SPDK's `rpc.py` expect verbatim.
 const EXACT: [&str; 3] = ["Method not found", "Subsystem with NQN", "Transport type"];
 
-/// Names of holes for what says by itself what is wrong.
+/// Names of format arguments whose values say by themselves what is wrong.
 const SPEAKING: [&str; 7] = ["cause", "damage", "error", "fault", "message", "what", "why"];
 
 /// Whether a text begins with an identifier of the code, as in "epoll_ctl of a queue". An option or
-/// a parameter is a subject: a verb follows.
+/// a parameter that a verb follows is a subject, and does not count.
 fn begins_with_code(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -62,7 +62,7 @@ fn begins_with_code(text: &str) -> bool {
         && ["", "at", "for", "in", "of", "on"].contains(&second)
 }
 
-/// Returns the words outside of holes and quotes, in lower case.
+/// Returns the words outside of format arguments and quotes, in lower case.
 fn words(text: &str) -> Vec<String> {
     let (mut plain, mut depth, mut quoted) = (String::new(), 0, false);
     for c in text.chars() {
@@ -101,7 +101,7 @@ fn has_advice(text: &str) -> bool {
     })
 }
 
-/// Returns the awkward turn of a text. "There is no" is none.
+/// Whether a text has an awkward phrase. "There is no" is accepted.
 fn awkward(words: &[String]) -> bool {
     let text =
         format!(" {} ", words.join(" ")).replace("there is no ", "").replace("there are no ", "");
@@ -116,7 +116,7 @@ pub(crate) fn broken(text: &Text) -> impl Iterator<Item = &'static str> {
     let has_words = !first.is_empty();
     let has_verb = words.iter().any(|word| is_one_of(FINITE, word));
     let speaks = SPEAKING.iter().any(|hole| text.text.contains(&format!("{{{hole}}}")));
-    // What was being done: the cause follows, or the constructor makes a sentence of it.
+    // The text is the operation: the cause follows, or the constructor makes a sentence of it.
     let is_operation =
         is_gerund(first) && (text.role == Role::Operation || !text.is_whole || text.is_named);
     let is_advice = (text.role == Role::Hint || !text.is_whole) && has_advice(&text.text);

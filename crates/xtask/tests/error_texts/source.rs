@@ -68,7 +68,7 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
                 at += len + end.len();
                 Some(Is::Text(text))
             }
-            // A character, or a lifetime.
+            // A quote begins a character or a lifetime.
             '\'' => {
                 let close = match next {
                     '\\' => chars[at + 3..].iter().position(|c| *c == '\'').map(|len| len + 4),
@@ -93,7 +93,8 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
     found
 }
 
-/// Returns the text up to the closing quote, and how many characters it takes with the quote.
+/// Returns the text up to the closing quote, and the number of characters that it takes with the
+/// quote.
 fn quoted(chars: &[char]) -> (String, usize) {
     let (mut text, mut at) = (String::new(), 0);
     while chars[at] != '"' {
@@ -103,7 +104,7 @@ fn quoted(chars: &[char]) -> (String, usize) {
             continue;
         }
         match chars[at + 1] {
-            // The line goes on without the white space.
+            // The line continues after the white space.
             '\n' => at += chars[at + 2..].iter().take_while(|c| c.is_whitespace()).count(),
             'n' => text.push('\n'),
             c => text.push(c),
@@ -113,7 +114,7 @@ fn quoted(chars: &[char]) -> (String, usize) {
     (text, at + 1)
 }
 
-/// Returns the length of what opens a raw string (`r#"`), and the number of its hashes.
+/// Returns the length of the opening of a raw string (`r#"`), and the number of its hashes.
 fn raw_hashes(chars: &[char]) -> Option<(usize, usize)> {
     let byte = usize::from(chars[0] == 'b');
     if chars.get(byte) != Some(&'r') {
@@ -123,7 +124,7 @@ fn raw_hashes(chars: &[char]) -> Option<(usize, usize)> {
     (chars.get(byte + 1 + hashes) == Some(&'"')).then_some((byte + 2 + hashes, hashes))
 }
 
-/// Removes modules and items behind `#[cfg(test)]`.
+/// Removes modules and items after `#[cfg(test)]`.
 pub(crate) fn without_tests(tokens: Vec<Token>) -> Vec<Token> {
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < tokens.len() {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The most rows that are named for a violated condition.
+/// The maximum number of rows that are named for a violated condition.
 const EXAMPLES_MAX: usize = 5;
 
 /// The statements of the conditions, in the order of their numbers.
@@ -76,8 +76,8 @@ impl CheckReport {
         }
     }
 
-    /// As [`Self::expect`], for the equality of two numbers. `names` says what they belong to and
-    /// what each of them is.
+    /// As [`Self::expect`], for the equality of two numbers. `names` says what the numbers belong
+    /// to, and what each of them is.
     pub(super) fn expect_equal<T: PartialEq + std::fmt::Display>(
         &mut self,
         number: usize,

@@ -102,7 +102,8 @@ impl<S: KvSession> Checker<S> {
                     }
                 })
                 .await?;
-            // Up to the next order that there is; behind the last order up to the district's end.
+            // The lines up to the next order are read; after the last order, those up to the end of
+            // the district.
             let to = match orders.last() {
                 Some(last) if orders.len() == ORDERS_AT_ONCE && last.o < keys::NUMBER_MAX => {
                     keys::order(w, d, last.o + 1)

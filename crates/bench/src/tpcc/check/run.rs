@@ -47,7 +47,7 @@ impl<S: KvSession> Checker<S> {
     async fn run(&mut self) -> Result<()> {
         let warehouses = self.warehouses().await?;
         let districts = self.districts().await?;
-        // Condition 1: a warehouse has taken what its districts have.
+        // Condition 1: the year-to-date amount of a warehouse is the sum of its districts' amounts.
         for (&w, &ytd) in &warehouses {
             let of_districts: i64 =
                 (1..=DISTRICTS).filter_map(|d| districts.get(&(w, d))).map(|d| d.ytd).sum();
@@ -66,7 +66,7 @@ impl<S: KvSession> Checker<S> {
             let paid = self.paid(first, last).await?;
             for w in first..=last {
                 let at = |d| paid.district_at(w, d).map_or(0, |at| paid.districts[at]);
-                // Conditions 8 and 9: and that is what was paid.
+                // Conditions 8 and 9: these amounts are the sums of the payments.
                 if let Some(&ytd) = warehouses.get(&w) {
                     let sum = (1..=DISTRICTS).map(at).sum();
                     self.report.expect_equal(8, ytd, sum, || {

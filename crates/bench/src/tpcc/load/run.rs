@@ -14,7 +14,7 @@ use crate::tpcc::schema::{
     ORDERS_BY_CUSTOMER, STOCK, TPCC_TABLES, WAREHOUSE,
 };
 
-/// The most tables that are filled at the same time.
+/// The maximum number of tables that are filled at the same time.
 const AT_ONCE: usize = 4;
 
 /// The tables to fill, the longest first.
@@ -42,7 +42,8 @@ pub(crate) struct LoadFigures {
 /// Returns the approximate number of records of a load.
 pub(crate) fn records(scale: &Scale) -> u64 {
     let customers = u64::from(scale.customers);
-    // Each has a name, a payment and an order with its place in an index; an order has 10 lines.
+    // Each customer has a name, a payment, and an order with its entry in an index; an order has 10
+    // lines.
     let district = customers * 15 + customers * 3 / 10 + 1;
     let warehouse = district * u64::from(DISTRICTS) + u64::from(scale.items) + 1;
     warehouse * u64::from(scale.warehouses) + u64::from(scale.items)

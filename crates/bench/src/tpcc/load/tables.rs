@@ -74,7 +74,7 @@ impl<'a, L: KvLoader> Rows<'a, L> {
         Self { filler, scale: loaded.scale, seed: loaded.seed }
     }
 
-    /// Makes the rows of a table.
+    /// Creates the rows of a table.
     pub(super) async fn fill(&mut self, table: TableId) -> Result<()> {
         match table {
             ORDER_LINE => self.order_lines().await,

@@ -18,9 +18,9 @@ impl<S: KvSession> Terminal<S> {
     pub(super) async fn delivery(&mut self, input: &Delivery) -> Result<Done> {
         let &Delivery { w, carrier } = input;
         self.begin().await?;
-        // Two deliveries of a warehouse want the same orders. There is no district 0: its key
-        // stands for the warehouse. Only deliveries wait for it, and what was fetched before would
-        // be delivered already by the transaction that had the lock until then.
+        // Two deliveries of a warehouse want the same orders. There is no district 0, so its key
+        // stands for the warehouse, and only deliveries wait for its lock. Orders that were fetched
+        // before the lock may have been delivered by the transaction that held it.
         self.session.lock(NEW_ORDER, &keys::order(w, 0, 0)).await?;
         let orders = self.oldest_orders(w).await?;
         if self.session.fetches() {
@@ -61,7 +61,7 @@ impl<S: KvSession> Terminal<S> {
     async fn fetch_orders(&mut self, w: u32, orders: &[(u8, u32)]) -> Result<()> {
         let Self { session, row, .. } = self;
         let keys: Vec<_> = orders.iter().map(|(d, o)| keys::order(w, *d, *o)).collect();
-        // The lines of an order may go on in the next leaf.
+        // The lines of an order may continue in the next leaf.
         let ends: Vec<_> = orders.iter().map(|(d, o)| keys::order(w, *d, o + 1)).collect();
         let lines = keys.iter().zip(&ends).flat_map(|(from, to)| [from, to]);
         let mut reads: Vec<_> = keys.iter().map(|key| (ORDERS, key.as_slice())).collect();

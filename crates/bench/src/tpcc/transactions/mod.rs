@@ -1,6 +1,6 @@
 //! The five transactions, as one terminal runs them.
 //!
-//! Always holds:
+//! Invariants:
 //! - Inputs are drawn once. An attempt that ends with a conflict is rolled back and tried again
 //!   with the same inputs.
 //! - Rows are read into buffers of the terminal and changed there; keys are made on the stack.

@@ -36,7 +36,7 @@ impl<S: KvSession> Terminal<S> {
             pair.copy_from_slice(&[(ITEM, item), (STOCK, stock)]);
         }
         let count = 1 + 2 * input.lines().len();
-        // The order's entry goes to wherever the customer's others are.
+        // The index entry of the order goes next to the customer's other entries.
         reads[count] = (ORDERS_BY_CUSTOMER, &by_customer);
         self.session.fetch(&reads[..=count]).await
     }
@@ -47,7 +47,7 @@ impl<S: KvSession> Terminal<S> {
         self.announce(input).await?;
         let Self { session, row, other, .. } = self;
 
-        // The district is what all new orders of it want: its lock comes before the snapshot.
+        // All new orders of a district want its row, so that lock comes before the snapshot.
         let key = keys::district(w, d);
         read_for_update(session, DISTRICT, &key, row, district::BYTES).await?;
         let o = district::NEXT_O_ID.get(row);
@@ -112,7 +112,7 @@ impl<S: KvSession> Terminal<S> {
             order_line::DIST_INFO.set(&mut new_line, dist(d).get(row));
             session.insert(ORDER_LINE, &keys::order_line(w, d, o, number), &new_line).await?;
         }
-        // What the terminal would show.
+        // A terminal would show this amount.
         let taxed = 10_000 + i64::from(warehouse_tax) + i64::from(district_tax);
         black_box(total * (10_000 - i64::from(discount)) / 10_000 * taxed / 10_000);
         session.commit().await?;

@@ -20,7 +20,7 @@ impl<S: KvSession> Terminal<S> {
         self.session.begin(Begin::read_only()).await?;
         let c = self.customer(w, d, who).await?;
         let Self { session, row, .. } = self;
-        // The index has the newest first.
+        // The newest order is first in the index.
         let (from, to) = (
             keys::order_by_customer(w, d, c, keys::NUMBER_MAX),
             keys::order_by_customer(w, d, c, 0),
@@ -42,7 +42,7 @@ impl<S: KvSession> Terminal<S> {
                 ControlFlow::Break(())
             })
             .await?;
-        // Each customer has had an order since the load, in the standard's scale.
+        // In the standard's scale, each customer has an order from the load on.
         if let Some(o) = newest {
             let (from, to) = (keys::order(w, d, o), keys::order(w, d, o + 1));
             if fetches {

@@ -29,7 +29,7 @@ impl<S: KvSession> Terminal<S> {
             self.session.fetch(&reads).await?;
         }
 
-        // The warehouse is the hottest: its lock comes last, and is followed by the first read.
+        // The row of the warehouse is the hottest: its lock comes last, and the first read follows.
         let district_key = keys::district(w, d);
         self.session.lock(DISTRICT, &district_key).await?;
         if let Who::Id(c) = who {
@@ -97,7 +97,7 @@ fn note(data: &mut [u8], c: u16, input: &Payment) {
     let mut text = [0; 64];
     let mut rest = &mut text[..];
     let &Payment { w, d, customer_w, customer_d, amount, .. } = input;
-    // 64 bytes hold the longest numbers there are.
+    // The buffer of 64 bytes holds the longest possible numbers.
     let _ = write!(rest, "{c} {customer_d} {customer_w} {d} {w} {amount}|");
     let len = 64 - rest.len();
     let moved = data.len() - len;

@@ -22,7 +22,6 @@ pub(crate) struct Common {
     pub(crate) seed: u64,
 }
 
-/// A terminal.
 pub(crate) struct Terminal<S> {
     pub(super) session: S,
     pub(super) random: Rng,
@@ -73,7 +72,7 @@ impl<S: KvSession> Terminal<S> {
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
-        // The one in the middle, rounded up, counted from 1.
+        // The standard selects the customer in the middle, rounded up, counted from 1.
         match ids.get(ids.len().div_ceil(2).wrapping_sub(1)) {
             Some(&id) => Ok(id as u16),
             None => Err(missing(CUSTOMER_BY_NAME, &from)),

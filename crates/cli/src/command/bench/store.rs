@@ -17,8 +17,8 @@ use crate::show::bar::Bar;
 use crate::show::output::{aligned, print_report};
 use crate::show::text::{count, counted, size};
 
-/// Memory that a task is worth where memory is little, bytes: a way down a tree, and what the task
-/// gathers.
+/// The minimum memory for each task where memory is scarce, in bytes: the pages on the way down a
+/// tree, and the data that the task gathers.
 const TASK_BYTES_MIN: u64 = 128 << 10;
 
 #[derive(Args, Clone, Debug)]
@@ -41,13 +41,14 @@ pub(super) struct WorkerArgs {
 }
 
 impl WorkerArgs {
-    /// Memory for pages: what was given, or what the limits of the process leave of the usual.
+    /// Returns the memory for pages in bytes: the given size, or the usual size within the limits
+    /// of the process.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.memory.unwrap_or_else(|| Bounds::read().pages_bytes(STORE_MEMORY_BYTES))
     }
 
-    /// Tasks of each worker: as many as were given, or the usual number if the memory is enough
-    /// for it.
+    /// Returns the number of tasks of each worker: the given number, or as many of the usual number
+    /// as the memory allows.
     pub(super) fn tasks(&self, given: Option<usize>, usual: usize) -> usize {
         let worth = self.memory_bytes() / TASK_BYTES_MIN;
         given.unwrap_or_else(|| usual.min(usize::try_from(worth).unwrap_or(usize::MAX).max(1)))
@@ -273,7 +274,7 @@ impl Lines {
         aligned(14, self.0)
     }
 
-    /// The lines, and the parts of the workers' loop as a table.
+    /// Returns the lines, and the parts of the workers' loop as a table.
     pub(super) fn with_parts(self, parts: &[PartReport], of: &str) -> Vec<String> {
         let mut lines = self.into_text();
         lines.extend((!parts.is_empty()).then(|| "time of the workers".to_owned()));

@@ -15,7 +15,7 @@ pub(super) fn list(
     json: bool,
 ) -> Result<()> {
     let devices = match &args.devices[..] {
-        // Plan as if a file was given.
+        // Without a device, plan as if a file was given.
         [] => vec![qpair_study::Device::of("null:size=1GiB", true, true)?],
         _ => args.given(allow_writes)?,
     };
@@ -95,7 +95,7 @@ struct Listed {
     shows: &'static str,
     needs: &'static str,
     points: usize,
-    /// `None` for an experiment that is one long run.
+    /// The measured seconds; `None` for an experiment that is one long run.
     seconds: Option<f64>,
     skipped: Vec<String>,
 }

@@ -191,7 +191,7 @@ impl Study {
         }
     }
 
-    /// `None`: it was interrupted.
+    /// Measures, and returns the study; `None` if it was interrupted.
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());

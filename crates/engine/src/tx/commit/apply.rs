@@ -77,9 +77,9 @@ impl Progress {
                         break kept_bytes;
                     }
                     PutOutcome::Full { needed_bytes } => {
-                        // This split was expected, or others took the room that was made. The
-                        // timestamp is taken, so it must not fail for want of space: its pages were
-                        // reserved, or are a few of those kept free.
+                        // This split was expected, or other commits took the room that was made.
+                        // The timestamp is taken, so the split must not fail for lack of space: its
+                        // pages were reserved, or are a few of those kept free.
                         let cut = self.is_cut;
                         make_reserved_room(shared, item.tree, item.key, needed_bytes, cut).await?;
                     }
@@ -111,7 +111,7 @@ impl Progress {
                 })
                 .collect();
             referred.sort_unstable();
-            // The transaction itself has overwritten the other values.
+            // The transaction itself has overwritten the other large values.
             for large in core.large.drain(..) {
                 if referred.binary_search(&large.page_id()).is_ok() {
                     large.keep();

@@ -16,10 +16,12 @@ pub(crate) struct Committing {
 }
 
 impl Committing {
-    /// Begins the commit of a transaction that has writes.
-    pub(crate) fn new(core: TxState) -> Result<Self> {
-        core.tx.incarnation.begin_change()?;
-        Ok(Self { progress: Some(Progress::new(core)), is_rest: false })
+    /// Begins the commit of a transaction that has writes, after
+    /// [`begin_change`](crate::incarnation::Incarnation::begin_change). Inlined, so that the state
+    /// is built where it stays.
+    #[inline(always)]
+    pub(crate) fn new(core: TxState) -> Self {
+        Self { progress: Some(Progress::new(core)), is_rest: false }
     }
 
     fn progress(&mut self) -> Result<&mut Progress> {
@@ -72,7 +74,8 @@ pub(crate) async fn commit(mut core: TxState) -> Result<u64> {
         core.tx.shared.wait_to_give(waits, seen).await?;
         return Ok(done);
     }
-    Ok(Committing::new(core)?.complete().await?.timestamp)
+    core.tx.incarnation.begin_change()?;
+    Ok(Committing::new(core).complete().await?.timestamp)
 }
 
 /// Ends a transaction without writes and returns its timestamp; returns `None` if there are writes.

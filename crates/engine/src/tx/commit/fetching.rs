@@ -1,6 +1,6 @@
 //! Loading the leaves of a commit's writes, many at the same time. Outside of the commit barrier,
-//! as many leaves as memory has room for, so that no checkpoint waits for these reads; inside, the
-//! leaves that did not fit or have left memory since.
+//! the commit loads as many leaves as memory has room for, so that no checkpoint waits for these
+//! reads. Inside, it loads the leaves that did not fit or have left memory since.
 
 use std::cell::Cell;
 
@@ -16,8 +16,8 @@ pub(super) type Place = ((usize, usize), usize);
 /// writes that are examined for that.
 const LEAVES_INSIDE: usize = 64;
 const WRITES_INSIDE: usize = 1024;
-/// The divisor for the share of the frames that the leaves of one commit may take, outside of the
-/// barrier.
+/// The share of the frames that the leaves of one commit may take outside of the barrier, as a
+/// divisor.
 const FRAMES_PART: usize = 8;
 
 /// Loads leaves of the writes from a position on. Returns the number of writes up to the position
@@ -54,8 +54,8 @@ pub(super) async fn fetch_outside(shared: &Shared, core: &TxState, from: Place) 
 pub(super) struct Fetching(usize);
 
 impl Fetching {
-    /// Loads leaves from a write on whose leaf is not in memory. Does nothing if this leaf was
-    /// loaded before: memory may be too small for so many.
+    /// Loads leaves, starting with the leaf of a write that is not in memory. Does nothing if this
+    /// leaf was loaded before: memory may be too small for so many.
     pub(super) async fn go_on(&mut self, shared: &Shared, core: &TxState, from: Place) {
         let leaves = LEAVES_INSIDE.min(shared.pool.active() as usize / FRAMES_PART);
         if self.0 <= from.1 {
@@ -120,8 +120,8 @@ mod tests {
         (commit, over)
     }
 
-    /// Counts the requests of a kind that a commit makes inside the barrier, all its requests of
-    /// that kind, and the most at about the same time.
+    /// Returns three counts of a commit's requests of one kind: those inside the barrier, all of
+    /// them, and the largest number at about the same time.
     fn asked(
         store: &Store,
         clock: &SimClock,

@@ -80,8 +80,8 @@ pub(super) struct Progress {
     pub(super) sparse: Sparse,
     /// Whether the write applied last met a record.
     pub(super) found: bool,
-    /// The number of completed checkpoints when the commit's pages first had no room even if
-    /// nothing were kept for images.
+    /// The number of completed checkpoints when the commit first found no room for its pages, even
+    /// without the pages kept for images.
     without_room: Option<u64>,
     /// Whether there was still no room after a checkpoint, which frees every unused page.
     is_hopeless: bool,
@@ -164,7 +164,8 @@ impl Progress {
     async fn phases(&mut self, tx: &Arc<Tx>) -> Result<()> {
         let shared = &tx.shared;
         if self.phase == Phase::Prepare {
-            // Once, not for each attempt: an attempt that finds no space causes checkpoints.
+            // The check comes once, and not before each attempt: an attempt that finds no space
+            // causes checkpoints.
             check_here(shared)?;
             Worker::let_log_pass(shared).await?;
             SpaceRetry::tried(shared, async || {
@@ -215,7 +216,7 @@ impl Progress {
             && !self.is_flushed
             && !shared.planted.is(Canary::LargeBeforeFlush)
         {
-            // The record refers to the pages of large values, so these must be durable first.
+            // The record refers to the pages of large values, so those pages must be durable first.
             flush(shared).await?;
             self.is_flushed = true;
         }
@@ -235,8 +236,8 @@ impl Progress {
                 Stop::Away => {
                     let from = (preparing.cursor(), self.cursor_hints.len());
                     if outside > 0 {
-                        // Otherwise a checkpoint, and every commit after it, would wait for these
-                        // reads.
+                        // If the commit stayed inside, a checkpoint and every commit after it would
+                        // wait for these reads.
                         (self.inside, outside) = (None, outside - 1);
                         fetch_outside(shared, &self.core, from).await;
                         (preparing, fetching) = self.enter(tx).await?;

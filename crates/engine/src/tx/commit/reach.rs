@@ -98,7 +98,7 @@ impl Reach {
             pages += 2;
             frame = above;
         }
-        // The pages up to the root are not known: assume the largest number.
+        // The pages up to the root are unknown: assume the largest number.
         self.levels = LEVELS as u64;
         pages + 2 * LEVELS as u64
     }

@@ -30,8 +30,7 @@ struct State {
     bytes: usize,
     /// Some of the commits up to this timestamp may be missing.
     missing_up_to: u64,
-    /// For each validation, the last timestamp given before it began, with the number of
-    /// validations that share it.
+    /// The number of validations by the last timestamp given before they began.
     validating: BTreeMap<u64, u32>,
 }
 
@@ -68,8 +67,8 @@ impl Recent {
     /// Begins a validation: from here on the keys of commits are noted.
     pub(super) fn begin(self: &Arc<Self>, oracle: &TimestampOracle) -> Validating {
         let mut state = self.state.lock();
-        // Under the oracle's lock: a commit that takes a later timestamp sees the count, and is
-        // noted.
+        // The call runs under the oracle's lock: a commit that takes a later timestamp sees the
+        // count, and is noted.
         let since = oracle.last_given(|| self.validating.fetch_add(1, Ordering::SeqCst));
         *state.validating.entry(since).or_default() += 1;
         Validating { recent: self.clone(), since }

@@ -14,7 +14,8 @@ use crate::tx::transaction::{TransactionOptions, TxState};
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
     let mut core = begin(tx);
     core.put(tree, key, value).await?;
-    Ok(Committing::new(core)?.complete().await?.found)
+    tx.incarnation.begin_change()?;
+    Ok(Committing::new(core).complete().await?.found)
 }
 
 /// Removes a record; returns whether there was one.
@@ -24,7 +25,8 @@ pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool>
     }
     let mut core = begin(tx);
     core.delete_blindly(tree, key).await?;
-    Ok(Committing::new(core)?.complete().await?.found)
+    tx.incarnation.begin_change()?;
+    Ok(Committing::new(core).complete().await?.found)
 }
 
 /// The progress of [`put_inline`].
@@ -49,7 +51,8 @@ pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> 
         core.end();
         return Ok(Inline::Nothing);
     }
-    let mut committing = Committing::new(core)?;
+    tx.incarnation.begin_change()?;
+    let mut committing = Committing::new(core);
     Ok(match committing.inline()? {
         Some(done) => Inline::Done(done.found),
         None => Inline::Begun(Box::new(committing)),

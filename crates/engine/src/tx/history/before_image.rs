@@ -63,7 +63,7 @@ impl<'a> BeforeImageRef<'a> {
         page.extend_from_slice(self.value);
     }
 
-    /// Decodes the image that `bytes` begin with; returns also the bytes after it.
+    /// Decodes the image at the start of `bytes`, and returns it with the bytes after it.
     fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let (tree, head) = head.split_first_chunk::<4>()?;

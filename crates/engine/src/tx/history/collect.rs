@@ -203,8 +203,7 @@ impl Tx {
             }
             let there = match self.due_spill(slot) {
                 None => match self.not_durable(slot) {
-                    // No snapshot needs these images: they are kept until their commits are
-                    // durable.
+                    // No snapshot needs these images: they stay until their commits are durable.
                     Some(timestamp) => Worker::wait_durable(timestamp).await,
                     None => return,
                 },
@@ -260,7 +259,7 @@ impl Tx {
     /// Finds the oldest snapshot in use.
     fn look_for_oldest(&self) -> u64 {
         let from = self.lost_below.load(Ordering::Acquire);
-        // First the bound, then the slots: see `snapshots`.
+        // The bound is read first, then the slots: see `snapshots`.
         let mut oldest = self.shared.oracle.applied();
         for slot in &self.slots {
             if let Some(timestamp) = slot.open.lock().snapshots.oldest(from) {
@@ -409,7 +408,7 @@ pub(crate) fn collect(tx: &Tx, budget: usize) -> Option<usize> {
     let slot = slot_here(shared);
     // The first worker also drops the images of commits of other threads.
     let others = (slot == 0).then_some(shared.worker_handles.len());
-    // Runs in each turn of each worker, so it looks at its own slot, not at all.
+    // This runs in each turn of each worker, so it checks its own slot only.
     let has = |slot: usize| tx.slots[slot].bytes.load(Ordering::Relaxed) > 0;
     if !has(slot) && !others.is_some_and(has) && tx.history.memory_bytes() == 0 {
         return None;

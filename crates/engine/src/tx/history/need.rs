@@ -1,6 +1,6 @@
 //! The choice of the images that a run must have.
 
-/// Tells which images the snapshots in use need. Must be asked in the order of a run.
+/// Decides which images the snapshots in use need. Callers must ask in the order of a run.
 pub(super) struct Needs {
     /// The snapshots in use below the bound of the images, in order.
     snapshots: Vec<u64>,

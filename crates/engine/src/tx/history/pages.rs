@@ -22,8 +22,8 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Returns a frame for the next transfer. Waits for the first one; returns `None` if no further
-    /// frame is free now, and the oldest transfer must be ended first.
+    /// Returns a frame for the next transfer, and waits if no transfer is under way. Returns `None`
+    /// if no further frame is free now: the oldest transfer must be ended first.
     async fn frame(&self) -> Result<Option<qpair_memory::FrameIndex>> {
         match self.under_way.len() {
             0 => scratch_frame().await.map(Some),

@@ -243,7 +243,7 @@ impl SortedRun {
 
 impl Drop for SortedRun {
     fn drop(&mut self) {
-        // A store that is gone has no use for them.
+        // A store that was dropped does not need its pages.
         let Some(tx) = self.tx.upgrade() else { return };
         let mut pages = 0;
         for extent in self.extents.drain(..) {

@@ -34,7 +34,7 @@ pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
             if error.kind() == ErrorKind::Io {
                 shared.fail(error);
             }
-            // The images are where they were. The oldest snapshot will have to go.
+            // The images stay where they were, so the oldest snapshot will have to be given up.
             let oldest = tx.oldest.load(Ordering::Relaxed);
             tx.history.refused_at.store(oldest, Ordering::Relaxed);
         }
@@ -103,7 +103,7 @@ async fn write(
             "undo versions have reached their limit on the device",
         ));
     }
-    // All of them are applied: a snapshot taken from here on needs none.
+    // All of these commits are applied: a snapshot taken from here on needs none of the images.
     let mut needs = Needs::new(tx.snapshots_in_use());
     let mut writer = RunWriter::new(tx, bound, bytes);
     let mut outcome = Ok(());

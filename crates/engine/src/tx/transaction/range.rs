@@ -17,9 +17,9 @@ use crate::tx::Tx;
 use crate::tx::history::{Part, Reader};
 use crate::tx::versions::{BeforeImage, Bounds, Wanted, is_within};
 
-/// Records of the first batch at most: many ranges are read at their beginning only.
+/// The maximum number of records of the first batch: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;
-/// Deleted keys of a batch at most.
+/// The maximum number of deleted keys of a batch.
 const GONE_MAX: usize = 256;
 
 /// Keys in the order of a range that a leaf may no longer have.
@@ -239,7 +239,7 @@ fn bounds_of<'a>(
 ) -> Bounds<'a> {
     let far = match next {
         None => to.as_ref(),
-        // Without that key if the next one begins with it.
+        // The bound excludes that key if the next batch begins with it.
         Some(Bound::Included(key)) => Bound::Excluded(key),
         Some(Bound::Excluded(key)) => Bound::Included(key),
         Some(Bound::Unbounded) => Bound::Unbounded,

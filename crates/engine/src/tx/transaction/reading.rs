@@ -81,7 +81,7 @@ pub(super) async fn find_at(
     let seen = run_as(shared, Get::new(tree, key, value).at(cursor_hint), interleave).await?;
     let (mut found, replaced) = older(tx, tree, key, snapshot, seen, start, value);
     let history = &tx.history;
-    // Checked after the row table: a version that is gone from there is in the runs.
+    // The runs are checked after the row table: a version that has left the table is in the runs.
     if seen.timestamp > snapshot
         && history.is_behind(snapshot)
         && !shared.planted.is(Canary::UnreadHistory)

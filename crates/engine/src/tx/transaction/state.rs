@@ -1,5 +1,5 @@
-//! The state of a transaction: its reads, its locks and its writes. Used by the calls of tasks and
-//! by those of other threads.
+//! The state of a transaction: its reads, its locks and its writes. The calls of tasks and the
+//! calls of other threads use it.
 //!
 //! Invariants: each key in the write set has its row locked. Once a snapshot is taken, no locked
 //! row has a commit newer than the snapshot. If a row has, the transaction takes a newer snapshot,
@@ -86,9 +86,9 @@ pub(crate) struct TxState {
     pub(in crate::tx) locks: Vec<RowRef>,
     /// The size of the locked keys that are too long to lie in their rows, in bytes.
     long_keys_bytes: usize,
-    /// Room for a commit to note where its writes go.
+    /// A buffer in which a commit notes the positions of its writes.
     pub(in crate::tx) cursor_hints: Vec<CursorHint>,
-    /// Room for a range.
+    /// Buffers for the batches of a range.
     pub(crate) batches: (Batch, Batch),
     ahead: PrefetchSet,
     pub(in crate::tx) large: Vec<LargeValue>,

@@ -407,7 +407,7 @@ mod tests {
         let root = FrameIndex(0);
         for step in 0..1_000_000u32 {
             match random.u32(0..1000) {
-                // Keys come upwards, downwards, or anywhere, for a while each.
+                // For a while each, keys come upwards, downwards, or in random order.
                 0..980 => {
                     let index = match step / 5000 % 3 {
                         0 => step % 5000,

@@ -30,7 +30,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The span that covers no snapshot.
+    /// A span that covers no snapshot.
     const NONE: Self = Self { born: u64::MAX, gone: 0 };
 
     fn with(self, other: Self) -> Self {
@@ -193,7 +193,7 @@ impl Node {
                 let at = child_of(children, tree, &key);
                 let child = &mut children[at];
                 // Only the first child can be given a smaller key: the key that was its first may
-                // be gone.
+                // have been removed.
                 if (tree, &*key) < (child.tree, &*child.low) && !keeps_low {
                     (child.tree, child.low) = (tree, key.clone());
                 }

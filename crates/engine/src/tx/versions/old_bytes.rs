@@ -120,7 +120,8 @@ mod tests {
         let mut kept: Vec<(Vec<u8>, OldBytes)> = Vec::new();
         let spare_bytes = || SPARE.with_borrow(|spare| spare.bytes);
         for round in 0..20_000 {
-            // Many are kept at first and few later, so that more memory is free than kept.
+            // In the first rounds many values are kept, and later few, so that more memory is free
+            // than in use.
             if random.usize(..20_000) > round && kept.len() < 8000 {
                 let value = vec![round as u8; random.usize(0..1200)];
                 let old = OldBytes::from(&value[..]);

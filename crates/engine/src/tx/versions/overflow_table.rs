@@ -79,7 +79,7 @@ impl OverflowTable {
         }
     }
 
-    /// A row at a place that [`OverflowTable::find`] or [`OverflowTable::add`] gave.
+    /// Returns the row at a place that [`OverflowTable::find`] or [`OverflowTable::add`] returned.
     pub(super) fn row(&mut self, at: u32) -> &mut Row {
         &mut self.rows[at as usize]
     }
@@ -88,7 +88,7 @@ impl OverflowTable {
         &self.rows[at as usize]
     }
 
-    /// Forgets a row that no transaction needs any more.
+    /// Removes a row that no transaction needs any more.
     pub(super) fn remove_if_idle(&mut self, at: u32) {
         let row = &self.rows[at as usize];
         if !row.is_idle() {
@@ -100,7 +100,7 @@ impl OverflowTable {
             self.buckets[bucket] = self.rows[at as usize].next;
         } else {
             loop {
-                // A place that is vacant already is in no chain.
+                // A place that is already vacant is in no chain.
                 if before == NONE {
                     return;
                 }
@@ -120,7 +120,7 @@ impl OverflowTable {
         self.used -= 1;
     }
 
-    /// Calls `visit` with every row that is there.
+    /// Calls `visit` with every row.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(&mut Row)) {
         for bucket in 0..self.buckets.len() {
             let mut at = self.buckets[bucket];
@@ -132,7 +132,7 @@ impl OverflowTable {
         }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.used
     }

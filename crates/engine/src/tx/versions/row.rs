@@ -91,7 +91,7 @@ impl Key {
 /// in the row.
 #[derive(Default)]
 pub(crate) struct Versions {
-    /// The oldest.
+    /// The oldest value.
     first: Option<Version>,
     /// The later values; empty if there is no first one.
     more: Vec<Version>,

@@ -345,8 +345,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys that differ by a counter are spread over many shards, whatever their length and
-    /// wherever the counter is. A regression: all short keys were in one shard.
+    /// Keys that differ by a counter are spread over many shards, for every length of the key and
+    /// every position of the counter. A regression: all short keys were in one shard.
     #[test]
     fn keys_that_count_are_spread_over_the_parts() {
         let parts_of = |keys: &mut dyn Iterator<Item = Vec<u8>>| {
@@ -382,7 +382,7 @@ mod tests {
         let value = LeafValue { offset: 0, len: 5, overflow: false };
         for i in 0..KEYS {
             let Locking::Taken(row, _) = rows.lock(7, &i.to_be_bytes(), 1) else { panic!("{i}") };
-            // Half of them were there before, half were made in between.
+            // Half of the keys were there before, and half were made in between.
             if i % 2 == 1 {
                 rows.keep(row, 10, None, false);
             }

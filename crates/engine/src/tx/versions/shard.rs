@@ -35,7 +35,7 @@ pub(crate) struct Shard {
     overflow_table: Option<Box<OverflowTable>>,
 }
 
-// With a lock before it, it is two cache lines.
+// A shard and the lock before it take two cache lines.
 const _: () = assert!(size_of::<Shard>() <= 120);
 
 fn tag_of(hash: u64) -> u32 {
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(seen, model.len());
     }
 
-    /// Keys of every length around the longest that lies in a row.
+    /// Tests keys of every length around the longest that lies in a row.
     #[test]
     fn long_keys_are_found() {
         let mut shard = Shard::default();

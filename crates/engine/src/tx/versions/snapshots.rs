@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// The snapshots of one worker, or of the threads that are no workers: the timestamp and the number
+/// The snapshots of one worker, or of the threads other than workers: the timestamp and the number
 /// of users of each, in ascending order.
 #[derive(Default)]
 pub(crate) struct Snapshots {

@@ -13,7 +13,7 @@ fn data_goes_to_the_disk_and_back() {
         let range = Range { block: 8 + 32 * u64::from(at), blocks: 16, width };
         let written = Scsi::Write { range, force_unit_access: width != Width::Six, protect: 0 };
         host.run_on(&mut queue, 1, written, (DATA_AT, 8192), true).is_good(0);
-        // Across the end of a region, and at no alignment; there is more room than data.
+        // The memory crosses the end of a region, is not aligned, and is larger than the data.
         let across = MEMORY_BYTES / 2 - 1001;
         host.bytes().zero(across as usize, 8192);
         let back = Scsi::Read { range, force_unit_access: false, protect: 0 };
@@ -22,7 +22,7 @@ fn data_goes_to_the_disk_and_back() {
         assert_eq!(ended.written as usize, RESPONSE_BYTES + 8192);
         assert!(host.get(across, 8192) == data, "{width:?}");
     }
-    // The other target has none of it.
+    // The other target does not have the data.
     assert!(host.ask(&mut queue, read(8, 16), 8192).iter().all(|byte| *byte == 0));
     let flush = Scsi::SynchronizeCache { range: sixteen(0, 0), immediate: false };
     host.run_on(&mut queue, 1, flush, none(), false).is_good(0);
@@ -34,7 +34,7 @@ fn data_goes_to_the_disk_and_back() {
     host.run_on(&mut queue, 1, same(9, 1, true), none(), false).is_good(0);
     host.bytes().zero(DATA_AT as usize + 8192, 512);
     host.run_on(&mut queue, 1, same(11, 2, false), (DATA_AT + 8192, 512), true).is_good(0);
-    // Two ranges, and one of nothing.
+    // The list has two ranges, and an empty one.
     let mut list = [0; 8 + 3 * 16];
     (list[1], list[3]) = (6 + 48, 48);
     for (at, block) in [(8, 15u64), (24, 20), (40, 18)] {
@@ -49,7 +49,7 @@ fn data_goes_to_the_disk_and_back() {
     for (block, (found, written)) in (8..).zip(found.chunks(512).zip(data.chunks(512))) {
         match block {
             9 | 11 | 12 => assert!(found.iter().all(|byte| *byte == 0), "{block}"),
-            // What is unmapped is undefined.
+            // The content of unmapped blocks is undefined.
             15 | 18 | 19 => {}
             _ => assert!(found == written, "{block}"),
         }
@@ -84,7 +84,7 @@ fn what_is_wrong_with_a_command_is_its_answer() {
     host.put(DATA_AT, &unmap::encode_one(0, 1)[..20]);
     let short = Scsi::Unmap { anchor: false, len: 24 };
     host.fails(&mut queue, short, (DATA_AT, 20), true, illegal(Code::PARAMETER_LIST_LENGTH));
-    // Too little memory, none, or memory of the other direction.
+    // There is too little memory, none, or memory of the other direction.
     for (scsi, data, is_out) in [
         (read(0, 2), (DATA_AT, 1023), false),
         (write(0, 2), none(), false),
@@ -94,10 +94,10 @@ fn what_is_wrong_with_a_command_is_its_answer() {
         let ended = host.run_on(&mut queue, 0, scsi, data, is_out);
         assert_eq!((ended.response, ended.residual), (response::OVERRUN, data.1));
     }
-    // Memory that is nowhere.
+    // The memory does not exist.
     let ended = host.run_on(&mut queue, 0, read(0, 2), (MEMORY_BYTES - 1, 1024), false);
     assert_eq!(ended.response, response::FAILURE);
-    // Targets that are not there, and other units than 0.
+    // The targets do not exist, or the unit is not 0.
     for target in [1, 7, 8, 255] {
         let ended = host.run_on(&mut queue, target, Scsi::TestUnitReady, none(), false);
         assert_eq!(ended.response, response::BAD_TARGET);
@@ -110,7 +110,7 @@ fn what_is_wrong_with_a_command_is_its_answer() {
     cdb[0] = 0xFF;
     host.offer_cdb(0, 3, Command { address: address(0, 0), id: 1, cdb }, none(), false);
     host.finish(&mut queue).1.checks(Key::IllegalRequest, Code::INVALID_OPCODE);
-    // And after all of that it works.
+    // After all these errors, the host still works.
     host.run_on(&mut queue, 0, read(0, 2), (DATA_AT, 1024), false).is_good(0);
 }
 
@@ -147,13 +147,13 @@ fn faults_and_changes_of_the_disk_are_told() {
     let ended = host.run_on(&mut queue, 1, write(7, 2), data, true);
     ended.checks(Key::DataProtect, Code::WRITE_PROTECTED);
 
-    // Stopped, and started again.
+    // The unit is stopped, and started again.
     let power = |start| Scsi::StartStop { immediate: false, start, power: 0 };
     host.run_on(&mut queue, 0, power(false), none(), false).is_good(0);
     host.fails(&mut queue, Scsi::TestUnitReady, none(), false, (Key::NotReady, Code::NEEDS_START));
     host.run_on(&mut queue, 0, power(true), none(), false).is_good(0);
 
-    // It grows: an event, a unit attention, and the new size.
+    // The disk grows: the guest gets an event, a unit attention, and the new size.
     let mut events = host.events.open(&host.controller);
     host.expect_event(0);
     host.controller.look_after();

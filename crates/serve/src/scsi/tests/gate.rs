@@ -11,7 +11,7 @@ use qpair_block::{
 
 use crate::queue::rig::ram;
 
-/// A device that holds completions back while it is shut.
+/// A device that holds completions back while its gate is shut.
 #[derive(Debug)]
 pub(super) struct Gate {
     inner: Arc<dyn BlockDevice>,

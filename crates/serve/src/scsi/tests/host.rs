@@ -1,4 +1,4 @@
-//! A driver made by hand, for the queues of a SCSI host.
+//! A handwritten driver for the queues of a SCSI host.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Deref for Host {
     }
 }
 
-/// The end of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ended {
     pub(super) response: u8,
@@ -87,7 +87,7 @@ pub(super) fn write(block: u64, blocks: u32) -> Scsi {
 }
 
 impl Host {
-    /// Makes a host with these targets. Their first unit attentions have been reported.
+    /// Creates a host with these targets. Their first unit attentions have been reported.
     pub(super) fn new(devices: &[Arc<dyn BlockDevice>]) -> Self {
         let memory = Memory::new();
         let controller = Arc::new(Controller::new(2).unwrap());
@@ -105,7 +105,7 @@ impl Host {
             let ready = host.run_on(&mut queue, number, Scsi::TestUnitReady, none(), false);
             ready.checks(Key::UnitAttention, Code::POWER_ON);
         }
-        // It leaves its ring where the next one begins.
+        // The stopped queue leaves its ring in the state in which the next one begins.
         let stopped = queue.stop();
         host.requests[0] = host.memory.ring(REQUEST_QUEUE);
         assert!(!stopped.is_broken);
@@ -206,7 +206,7 @@ impl Host {
         ended
     }
 
-    /// A command of the first target that gets data: the data.
+    /// Runs a command of the first target that receives data, and returns the data.
     #[track_caller]
     pub(super) fn ask(&mut self, queue: &mut Box<dyn Unit>, scsi: Scsi, len: u32) -> Vec<u8> {
         let ended = self.run_on(queue, 0, scsi, (DATA_AT, len), false);
@@ -216,7 +216,7 @@ impl Host {
         self.get(DATA_AT, len)
     }
 
-    /// The operation codes that the unit says it knows.
+    /// Returns the operation codes that the unit reports as supported.
     pub(super) fn known(&mut self, queue: &mut Box<dyn Unit>) -> Vec<u8> {
         let known = Scsi::ReportOperations {
             timeouts: false,

@@ -1,4 +1,4 @@
-//! A SCSI host's queues against a driver made by hand.
+//! The queues of a SCSI host, with a handwritten driver.
 
 mod commands;
 mod gate;

@@ -1,9 +1,9 @@
-//! Rings that make no sense, and those of a target before.
+//! Invalid rings, and rings of an earlier target process.
 
 use super::*;
 
-/// Heads twice, indexes too far ahead, chains without a response: the ring is given up, others go
-/// on.
+/// A head that comes twice, an index too far ahead, or a chain without a response makes the host
+/// give the ring up. Other rings continue.
 #[test]
 fn rings_that_make_no_sense_are_given_up() {
     type Damage = fn(&mut Host);
@@ -39,7 +39,7 @@ fn rings_that_make_no_sense_are_given_up() {
         host.offer(1, 9, 0, read(0, 1), (DATA_AT, 512), false);
         queues[1].turn();
         host.ended(1).unwrap().1.is_good(0);
-        // A task does not wait for the ring that is given up.
+        // A task does not wait for the ring that was given up.
         host.offer_task(0, Task { what: task::LUN_RESET, address: address(0, 0), id: 0 });
         control.turn();
         for _ in 0..3 {
@@ -54,7 +54,7 @@ fn rings_that_make_no_sense_are_given_up() {
     }
 }
 
-/// Commands that were under way when a target ended are done by the next target, once.
+/// Commands that were under way when a target process ended are executed by the next one, once.
 #[test]
 fn commands_survive_the_target() {
     let mut host = Host::new(&[ram()]);
@@ -62,7 +62,7 @@ fn commands_survive_the_target() {
     let part = || Inflight::new(region.clone(), 0, SIZE);
     host.put(DATA_AT, &[7; 512]);
     host.offer(0, 3, 0, write(5, 1), (DATA_AT, 512), true);
-    // A target that ended between taking and answering: the mark is all that is left of it.
+    // The target process ended between taking and answering, and only its mark is left.
     let mut its = part().unwrap();
     assert!(its.recover(0).is_empty());
     its.take(3);
@@ -92,7 +92,7 @@ fn rings_of_random_bytes() {
                 let word = if random.bool() { random.u64(..) } else { random.u64(0..16) };
                 host.bytes().store_u64(at as usize, word);
             }
-            // Half of them are commands and tasks of targets that are there.
+            // Half of the slots have commands and tasks of existing targets.
             for slot in (0..32).filter(|slot| slot % 2 == 0) {
                 host.put(COMMANDS_AT + 64 * slot, &address(random.u8(0..3), 0));
                 let known = [0x00, 0x12, 0x28, 0x2A, 0x42, 0x88, 0x8A, 0x93, 0x9E, 0x55];

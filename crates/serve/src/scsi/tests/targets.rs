@@ -25,12 +25,12 @@ fn targets_come_and_go_while_they_are_used() {
         Some(Event { kind: event::TRANSPORT_RESET, address: address(target, 0), reason })
     };
     assert_eq!(host.event(), plugged(5, event::RESCAN));
-    // The next command finds it.
+    // The next command finds the new target.
     let ready = host.run_on(&mut queue, 5, Scsi::TestUnitReady, none(), false);
     ready.checks(Key::UnitAttention, Code::POWER_ON);
     host.run_on(&mut queue, 5, write(0, 1), (DATA_AT, 512), true).is_good(0);
 
-    // It goes when its command has ended; the other one does not wait for that.
+    // The target leaves when its command has ended; the other target does not wait for that.
     gate.shut(true);
     host.offer(0, 6, 0, read(0, 1), (DATA_AT, 512), false);
     queue.turn();
@@ -54,12 +54,12 @@ fn targets_come_and_go_while_they_are_used() {
     }
     assert_eq!(removal.join().unwrap().unwrap().name, "disk-0");
     assert!(host.controller.remove(0).is_err());
-    // The first that is free.
+    // The disk gets the first free number.
     assert_eq!(host.controller.add(None, &Disk::new("new", ram())).unwrap(), 0);
     let ready = host.run_on(&mut queue, 0, Scsi::TestUnitReady, none(), false);
     ready.checks(Key::UnitAttention, Code::POWER_ON);
 
-    // More happens than there is memory for: the guest is told that it does not know all.
+    // There are more events than memory for them: the guest is told that events were lost.
     let controller = &host.controller;
     for _ in 0..10 {
         assert_eq!(controller.add(Some(7), &disk).unwrap(), 7);

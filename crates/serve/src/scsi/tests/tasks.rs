@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A task ends what it is about, in all queues, and is answered afterwards; nothing else ends by
-/// it.
+/// A task ends the commands that it concerns in all queues, and is answered afterwards. It ends no
+/// other command.
 #[test]
 fn tasks_end_commands() {
     let (gate, other) = (Gate::new(), Gate::new());
@@ -69,7 +69,7 @@ fn tasks_end_commands() {
         host.run_on(&mut queues[0], 1, Scsi::TestUnitReady, none(), false).is_good(0);
     }
 
-    // Questions.
+    // The next tasks are queries.
     gate.shut(true);
     host.offer(1, 0, 0, read(0, 1), (DATA_AT, 512), false);
     for (what, id, answer) in [
@@ -92,7 +92,7 @@ fn tasks_end_commands() {
         turn(&mut control, &mut queues);
         assert_eq!(host.answer(), Some(answer));
     }
-    // Those about events: there are none.
+    // The tasks concern events, of which there are none.
     host.put(TASKS_AT, &KIND_QUERY_EVENTS.to_le_bytes());
     host.put(ANSWERS_AT, &[0xEE; 5]);
     host.control.describe(0, TASKS_AT, 16, NEXT, 1);
@@ -102,7 +102,7 @@ fn tasks_end_commands() {
     assert_eq!(host.control.take().unwrap().len, 5);
     assert_eq!(host.get(ANSWERS_AT, 5), [0; 5]);
 
-    // One that waits when its queue stops has failed.
+    // A task that waits when its queue stops fails.
     host.offer_task(2, Task { what: task::ABORT_TASK, address: unit, id: 100 });
     control.turn();
     control.stop();

@@ -1,4 +1,4 @@
-//! Units: what they say of themselves.
+//! Units: the data that they report about themselves.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn a_unit_says_what_it_is() {
     assert_eq!(Sense::decode(&host.ask(&mut queue, sense, 18)), Some(Sense::default()));
     let known = host.known(&mut queue);
     assert!(known.contains(&opcode::UNMAP) && !known.contains(&opcode::VERIFY_10), "{known:x?}");
-    // What does not fit: the answer's first bytes, and that there were more.
+    // The answer does not fit: the guest gets the first bytes, and an overrun.
     let ended = host.run_on(&mut queue, 0, inquiry, (DATA_AT, 8), false);
     assert_eq!((ended.response, ended.residual), (response::OVERRUN, 0));
 }

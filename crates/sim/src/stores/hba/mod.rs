@@ -36,8 +36,8 @@ pub(crate) struct Hba {
     bench: Arc<Bench>,
     options: ScsiOptions,
     plugged: Option<Plugged>,
-    /// The disks' addresses, in the order of the members. A driver numbers the disks in the order in
-    /// which it finds them.
+    /// The disks' addresses, in the order of the members. A driver numbers the disks in the order
+    /// in which it finds them.
     addresses: Vec<String>,
     /// The number of resets by earlier drivers.
     resets: u64,

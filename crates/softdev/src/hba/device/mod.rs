@@ -1,4 +1,4 @@
-//! The controller: its state, and its way to the parts that act on it.
+//! The state of the controller, and its access to its parts.
 
 mod pci;
 mod phy;
@@ -30,8 +30,8 @@ use qpair_pci::model::{Config, Identity, SharedTable, VectorTable};
 
 pub(crate) use self::phy::Phy;
 
-/// A SAS3008 of revision 1: revision 2 and up have combined reply queue registers; or a 9500-8e.
-/// Mass storage, SAS.
+/// Returns the identity of a SAS3008 of revision 1, since revision 2 and later have combined reply
+/// queue registers. With `is_later`, returns that of a 9500-8e. The class is mass storage, SAS.
 fn identity(is_later: bool) -> Identity {
     let (device, revision, bar0_bytes) = match is_later {
         true => (family::SAS3816, 0, 1 << 20),
@@ -40,27 +40,27 @@ fn identity(is_later: bool) -> Identity {
     Identity { vendor: family::VENDOR, device, revision, class: [0x00, 0x07, 0x01], bar0_bytes }
 }
 
-/// A soft HBA. See the module.
+/// A soft HBA; see the module documentation.
 pub struct SoftHba {
     options: SoftHbaOptions,
     address: u64,
-    /// Places for disks.
+    /// The phys to which disks can be attached.
     pub(crate) phys: Vec<Phy>,
     pub(crate) topology: Topology,
     slots: Box<[Slot]>,
     control: Mutex<Control>,
-    /// 0, or 1 in the upper half and a fault code in the lower one.
+    /// 0 without a fault. After a fault, 1 in the upper half and the fault code in the lower half.
     fault: AtomicU32,
     pub(crate) mask: AtomicU32,
-    /// The lower word of a request whose upper one is to come.
+    /// The lower word of a request descriptor whose upper word was not written yet.
     half: AtomicU32,
     reply_free: Mutex<ReplyFree>,
     reply_free_host: AtomicU32,
-    /// The memory that is open to the controller. The slots have copies, which are changed while
+    /// The memory that is open to the controller. The slots have copies, which change only while
     /// this lock is held.
     table: Mutex<SharedTable>,
     config: Mutex<Config>,
-    /// Reads of registers.
+    /// The number of reads of registers.
     reads: AtomicU32,
     vectors: VectorTable,
     interrupted: AtomicU64,
@@ -69,17 +69,17 @@ pub struct SoftHba {
     pub(crate) faults: Faults,
     pub(crate) strict: Strict,
     pub(crate) transcript: Transcript,
-    /// Disks to be pulled, and whether there are some.
+    /// Disks that are to be pulled. The flag says whether there are any.
     pulls: Mutex<Vec<usize>>,
     has_pulls: AtomicBool,
 }
 
 impl SoftHba {
-    /// Makes one.
+    /// Creates a controller.
     ///
     /// # Errors
-    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` where memory is short, what
-    /// the file system says for a file.
+    /// `Invalid` for options that make no sense, `NoSpace` or `Limit` if memory is short, and the
+    /// errors of the file system for a medium in a file.
     pub fn new(mut options: SoftHbaOptions) -> Result<Arc<Self>> {
         options.check()?;
         if options.serial.is_empty() {
@@ -96,7 +96,7 @@ impl SoftHba {
             let timing = Timing::new(disk.profile, size, has_cache, naa)?;
             phys.push(Phy::new((Arc::new(unit), Arc::new(timing)), number, topology, false));
         }
-        // Phys that nothing is at have the first disk's unit, which no driver reaches by them.
+        // Empty phys share the unit of the first disk, which no driver reaches through them.
         if let Some(disk) = phys.first().map(|phy| (phy.unit.clone(), phy.timing.clone())) {
             for number in phys.len()..count {
                 phys.push(Phy::new(disk.clone(), number as u16, topology, true));
@@ -175,7 +175,7 @@ impl SoftHba {
         self.address
     }
 
-    /// The address of an expander.
+    /// Returns the SAS address of an expander.
     pub(crate) fn expander_address(&self, handle: u16) -> u64 {
         local_name(&self.options.serial, handle.into(), 6)
     }
@@ -184,7 +184,7 @@ impl SoftHba {
         self.topology.handle_max()
     }
 
-    /// The drive behind PCIe.
+    /// Returns the drive behind PCIe.
     pub(crate) fn pcie_device(&self) -> Option<PcieDevice> {
         let handle = self.handle_max() + 1;
         self.options.has_pcie.then(|| PcieDevice { name: self.address + 1, handle })
@@ -213,7 +213,7 @@ impl SoftHba {
         }
     }
 
-    /// The controller has failed, and does nothing more until it is reset.
+    /// Stops the controller with a fault code. It does nothing more until it is reset.
     #[cold]
     pub(crate) fn stop(&self, code: u16) {
         self.fault.store(1 << 16 | u32::from(code), Ordering::Release);
@@ -233,7 +233,8 @@ impl SoftHba {
         self.fault.store(0, Ordering::Release);
     }
 
-    /// Forgets all that a driver has set up. On return no thread reaches its memory.
+    /// Discards all state that a driver has set up. On return, no thread accesses the driver's
+    /// memory.
     pub(crate) fn forget_driver(&self) {
         self.slots.iter().for_each(Slot::forget);
         self.strict.forget();
@@ -243,7 +244,7 @@ impl SoftHba {
         self.events.forget();
     }
 
-    /// Signals a reply queue's vector, if it is not masked.
+    /// Signals the vector of a reply queue, unless it is masked.
     pub(crate) fn interrupt(&self, queue: u8) {
         if self.mask.load(Ordering::Relaxed) & MASK_REPLY != 0 {
             return;

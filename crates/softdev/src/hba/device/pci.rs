@@ -1,4 +1,4 @@
-//! The controller's registers, memory and interrupts, as a PCI function has them.
+//! The registers, memory and interrupts of the controller, as a PCI function.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,14 @@ use crate::hba::control::Control;
 use crate::hba::lane::FAULT_CREDIT;
 use crate::hba::strict::NO_HANDLE;
 
-/// A card with `is_later` misreads a register as zero at one read in so many.
+/// A card with `is_later` misreads a register as zero in one of this many reads.
 const MISREAD_EVERY: u32 = 16;
-/// The BARs that there are: registers, and the MSI-X table.
+/// The BARs of the registers and of the MSI-X table.
 const REGISTERS: u8 = 0;
 const VECTORS: u8 = 4;
 
 impl SoftHba {
-    /// A request.
+    /// Takes a request descriptor.
     #[inline]
     fn post(&self, word: u64) {
         if self.transcript.is_on() {
@@ -32,7 +32,8 @@ impl SoftHba {
         if self.strict.is_on() {
             self.check_post(word);
         }
-        // Queues that the driver does not use take nothing; what names no queue goes to the first.
+        // Queues that the driver does not use take no requests. A request that names no queue goes
+        // to the first one.
         let queue = (word >> 8) as u8;
         let slot = self.slot(queue.into()).or_else(|| self.slot(0));
         if let Some(slot) = slot
@@ -50,8 +51,8 @@ impl SoftHba {
     }
 }
 
-/// No area is shared: each store to the request post register is a request, and a page of memory
-/// would lose all but the last.
+/// No area is mapped into drivers: each store to the request post register is a request, and a page
+/// of memory would lose all but the last.
 impl PciDevice for SoftHba {
     fn kind(&self) -> &'static str {
         "hba"
@@ -174,7 +175,7 @@ impl PciDevice for SoftHba {
     fn set_irq(&self, vector: u32, event: Option<IrqEvent>) -> bool {
         let Some(is_set) = self.vectors.set(vector, event) else { return false };
         if is_set {
-            // What was posted while there was no event is told now.
+            // Requests may have been posted while there was no event; signal them now.
             self.interrupt(vector as u8);
         }
         true

@@ -1,4 +1,4 @@
-//! Phys, and the disks at them.
+//! The phys, and the disks attached to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,17 +19,17 @@ pub(crate) struct Phy {
     pub(crate) timing: Arc<Timing>,
     number: u16,
     topology: Topology,
-    /// 0: nothing is there; otherwise one more than the times that something was plugged in. Each
-    /// time it has another handle.
+    /// 0 if nothing is attached. Otherwise one more than the number of times that a disk was
+    /// plugged in; each time it gets another handle.
     plugged: AtomicU32,
     times: AtomicU32,
-    /// The lamp at its slot shines.
+    /// Whether the locate lamp at the slot is on.
     pub(crate) is_located: AtomicBool,
     is_empty: bool,
 }
 
 impl Phy {
-    /// Makes a phy with a disk, or an empty one.
+    /// Creates a phy with a disk, or an empty one.
     pub(super) fn new(
         (unit, timing): (Arc<Unit>, Arc<Timing>),
         number: u16,
@@ -49,7 +49,7 @@ impl Phy {
         }
     }
 
-    /// The handle of what is there.
+    /// Returns the handle of the attached disk.
     pub(crate) fn handle(&self) -> Option<u16> {
         let plugged = self.plugged.load(Ordering::Acquire);
         (plugged > 0).then(|| self.topology.disk_handle(self.number, plugged))
@@ -104,7 +104,8 @@ impl SoftHba {
     /// Cuts the power of all disks, and restores it. Each sector that is only in a volatile cache
     /// is lost or kept, as `seed` decides.
     pub fn power_cut(&self, seed: u64) {
-        // Between two commands: one that a cache was lost under would say nothing of it.
+        // All queues are locked, so the cut falls between two commands: no command is reported as
+        // done after the cache lost its data.
         let _idle: Vec<_> = self.slots.iter().map(Slot::lock).collect();
         for (phy, number) in self.phys.iter().zip(0u64..) {
             if !phy.is_empty {
@@ -113,7 +114,7 @@ impl SoftHba {
         }
     }
 
-    /// The handle of what is attached somewhere, if it is there.
+    /// Returns the handle of an attached device, if it is present.
     pub(crate) fn attached_handle(&self, attached: Option<Attached>) -> Option<u16> {
         match attached? {
             Attached::Other(handle) => Some(handle),
@@ -128,12 +129,12 @@ impl SoftHba {
         (phy.handle() == Some(handle)).then_some((number, phy))
     }
 
-    /// Whether a handle is one that a disk has had or could have.
+    /// Whether a disk has, had or could have this handle.
     pub(crate) fn is_old_handle(&self, handle: u16) -> bool {
         self.topology.is_disk(handle)
     }
 
-    /// The links to all disks go down and come back.
+    /// Resets all units, as when the links to all disks go down and come back.
     pub(crate) fn reset_units(&self) {
         for phy in self.phys.iter().filter(|phy| !phy.is_empty) {
             phy.unit.reset(Code::NEXUS_LOSS);

@@ -1,4 +1,5 @@
-//! The driver's queues for replies: how far it has read them, and the frames that it gives.
+//! The driver's queues for replies: the index up to which it has read, and the frames that it
+//! gives.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +8,7 @@ use qpair_pci::model::{DmaTable, LastHit};
 
 use super::SoftHba;
 
-/// The queue of reply frames that the driver gives.
+/// The queue of free reply frames, which the driver fills.
 #[derive(Debug, Default)]
 pub(super) struct ReplyFree {
     at: u64,
@@ -44,7 +45,7 @@ impl SoftHba {
         Some(())
     }
 
-    /// The low half of the address of a reply frame.
+    /// Takes a free reply frame, and returns the low half of its address.
     pub(crate) fn take_reply_frame(&self, table: &DmaTable, _init: &Init) -> Option<u32> {
         let mut free = self.reply_free.lock();
         if free.entries == 0 || free.index == self.reply_free_host.load(Ordering::Acquire) {

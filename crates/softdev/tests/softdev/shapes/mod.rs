@@ -1,4 +1,5 @@
-//! A host in virtual time: so many commands in flight, the next one sent when one completes.
+//! A host in virtual time. It keeps a number of commands in flight, and sends the next one when one
+//! completes.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,13 +16,13 @@ use qpair_softdev::flash::{Flash, Op, Profile};
 pub(crate) struct Load {
     pub(crate) depth: usize,
     pub(crate) bytes: u64,
-    /// Share of commands that read; the others write.
+    /// The share of commands that read; the others write.
     pub(crate) reads: f64,
-    /// In order, or anywhere.
+    /// Whether the commands are in order. Otherwise they are at random places.
     pub(crate) sequential: bool,
-    /// Writes are forced to the medium.
+    /// Whether writes are forced to the medium.
     pub(crate) fua: bool,
-    /// A flush after each so many writes of the host; 0: never.
+    /// The number of writes after which the host flushes; 0 for never.
     pub(crate) flush_every: u64,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Outcome {
     pub(crate) commands: u64,
     pub(crate) elapsed_ns: u64,
     pub(crate) bytes: u64,
-    /// Sorted.
+    /// Latencies of reads in nanoseconds, sorted.
     pub(crate) read_ns: Vec<u64>,
     pub(crate) write_ns: Vec<u64>,
 }
@@ -52,7 +53,7 @@ impl Outcome {
     }
 }
 
-/// A latency in microseconds: of `sorted`, the one that a share of all are below.
+/// Returns the latency in microseconds below which the given share of `sorted` lies.
 pub(crate) fn percentile_us(sorted: &[u64], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).map_or(0.0, |ns| *ns as f64 / 1e3)
@@ -81,7 +82,7 @@ impl Rig {
         }
     }
 
-    /// Runs so many commands, beginning with a queue that is empty.
+    /// Runs this many commands, starting with an empty queue.
     pub(crate) fn run(&mut self, load: Load, commands: u64) -> Outcome {
         let mut outcome = Outcome::default();
         let start_ns = self.now_ns;
@@ -137,7 +138,7 @@ impl Rig {
         self.run(load, self.capacity_bytes / load.bytes);
     }
 
-    /// Uses only so many bytes from now on.
+    /// Restricts the load to this many bytes from now on.
     pub(crate) fn limit(&mut self, bytes: u64) {
         self.capacity_bytes = bytes;
         self.next_byte = 0;

@@ -1,4 +1,4 @@
-//! S1 Figure 3 and section 2: system calls of an I/O.
+//! S1 Figure 3 and section 2: the system calls of an I/O.
 
 use super::{DEEP, depths, each};
 use crate::papers::prelude::*;
@@ -18,7 +18,8 @@ fn plan(lab: &Lab) -> Plan {
     let mut all =
         by_interface(lab, depths(lab), |name, depth| Some(Config::new(name, cores).depth(depth)));
     if lab.has("libaio") {
-        // The papers' libaio asks the kernel for completions; ours reads them from the mapped ring.
+        // The papers' libaio gets completions by a system call; ours reads them from the mapped
+        // ring.
         all.push(series("libaio, io_getevents", depths(lab).iter().copied(), |depth| {
             Some(Config::new(LIBAIO_CALLS, cores).depth(depth))
         }));

@@ -14,7 +14,7 @@ const DEEP: u32 = 128;
 /// Interfaces without a kernel thread, in the order of S1.
 const PLAIN: [&str; 4] = ["libaio", "io_uring", "io_uring+p", USER_SPACE];
 
-/// Depths of the figure.
+/// The depths of the figure.
 pub(super) fn depths(lab: &Lab) -> &'static [u32] {
     match lab.effort {
         Effort::Quick | Effort::Usual => &[1, 4, 16, 64, 128],

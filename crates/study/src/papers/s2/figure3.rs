@@ -1,4 +1,4 @@
-//! S2 Figure 3: what the layers of the kernel cost.
+//! S2 Figure 3: the cost of the kernel's layers.
 
 use crate::papers::prelude::*;
 

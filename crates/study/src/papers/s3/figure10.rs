@@ -64,7 +64,7 @@ pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     },
 })];
 
-/// Returns a point of the one-for-all experiment: all threads that there are cores for, at the
+/// Returns a point of the one-for-all experiment: as many threads as there are cores for, at the
 /// depth of the other experiments.
 fn one_for_all_config(lab_cores: u32, name: &str, drives: u32) -> Config {
     Config::new(name, lab_cores).threads(lab_cores).depth(DEPTH).drives(drives, Assignment::All)

@@ -21,7 +21,7 @@ fn plan(lab: &Lab) -> Plan {
         for (title, percent) in [("data ten times the memory", TEN), ("data in memory", FITS)] {
             let of = StoreUse { data_percent: percent, ..StoreUse::new(StoreWork::Lookup) };
             let names = names.iter().filter(|name| lab.has(name));
-            // In memory there is no I/O to differ by.
+            // With the data in memory there is no I/O, so the interfaces do not differ.
             let names = names.filter(|name| percent == TEN || **name == "io_uring");
             let most = lab.cores().min(2);
             let wanted = |n: &u32| !few || percent == FITS || *n == most;

@@ -1,4 +1,4 @@
-//! S3 Figure 17: latency of what arrives at random times.
+//! S3 Figure 17: the latency of operations that arrive at random times.
 
 use super::{both_works, store_of, store_plan};
 use crate::papers::prelude::*;

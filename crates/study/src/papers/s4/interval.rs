@@ -12,7 +12,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     plan,
 }];
 
-/// The number of requests in flight where they are issued one by one: as many as arrive.
+/// The number of requests in flight where they are issued one by one. This is enough for all
+/// requests that arrive.
 const DEPTH_HANDED: u32 = 128;
 
 fn plan(lab: &Lab) -> Plan {
@@ -24,7 +25,7 @@ fn plan(lab: &Lab) -> Plan {
     };
     let cores = lab.cores().min(2);
     let mut all = by_interface(lab, intervals, |name, us| {
-        // A thread that spins for requests and one that submits them: the kernel's own would be a
+        // One thread spins for requests and another submits them. The kernel thread would be a
         // third.
         (!name.contains("+k"))
             .then(|| Config::new(name, cores).depth(DEPTH_HANDED).pace(Pace::Interval { us }))

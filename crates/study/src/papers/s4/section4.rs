@@ -1,4 +1,4 @@
-//! S4 sections 3 and 4: what was varied without a result.
+//! S4 sections 3 and 4: parameters that were varied without a stated result.
 
 use crate::papers::prelude::*;
 

@@ -15,7 +15,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     plan,
 }];
 
-/// Seconds of prolonged writes. The papers' drives fell off after 40.
+/// Returns the duration of prolonged writes in seconds. The papers' drives slowed down after 40.
 fn prolonged_s(effort: Effort) -> u32 {
     match effort {
         Effort::Quick => 3,
@@ -59,7 +59,7 @@ pub(crate) const ROWS: &[Row] = &[Tested(Finding {
     judge: judge_cliff,
 })];
 
-/// Seconds of writes after which a cliff is no longer expected.
+/// The duration of writes, in seconds, after which a cliff is no longer expected.
 const CLIFF_FREE_S: f64 = 60.0;
 
 fn judge_cliff(view: &View<'_>) -> Judged {

@@ -22,7 +22,7 @@ impl<'a, F: Fn(&RunReport, u32) -> Result<()> + Sync> States<'a, F> {
         Self { line, every, write, written: Mutex::default() }
     }
 
-    /// How many states were written, and why no more.
+    /// Returns the number of reports that were written, and the error that ended them.
     pub(super) fn end(self) -> (u32, Result<()>) {
         let (count, failure) = self.written.into_inner();
         (count, failure.map_or(Ok(()), Err))

@@ -75,7 +75,7 @@ impl TxState {
         }
         let (ahead, shared) = (&mut self.ahead, &self.tx.shared);
         current(|worker| {
-            // Another store's frames are not these.
+            // The frames of another store are not this store's frames.
             if std::ptr::eq(worker.shared(), &**shared) {
                 ahead.fetch(worker.context());
             }

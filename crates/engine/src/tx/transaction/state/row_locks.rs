@@ -127,7 +127,7 @@ impl TxState {
         key: &[u8],
     ) -> Result<RowRef> {
         let row = self.lock_newest(tree, key).await?;
-        // Checked after the row: a version that is gone from there is in the runs.
+        // The runs are checked after the row: a version that has left the row is in the runs.
         let Some(snapshot) = self.snapshot.filter(|_| self.is_behind_history()) else {
             return Ok(row);
         };
@@ -136,7 +136,7 @@ impl TxState {
             return Ok(row);
         }
         let changed = self.tx.history.find(&shared, tree.id, key, snapshot).await?;
-        // The version may be gone from memory meanwhile, if the snapshot was given up.
+        // The version may have left memory meanwhile, if the snapshot was given up.
         self.check_snapshot(snapshot)?;
         match changed {
             Some(version) if self.renew_snapshot(version.timestamp).is_none() => {
