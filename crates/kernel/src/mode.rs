@@ -384,7 +384,7 @@ mod tests {
             ("io_uring:hybrid=on", "hybrid=on needs polling"),
             ("io_uring:idle_ms=3", "needs a submission thread"),
             ("io_uring+x", "no mode is called"),
-            ("io_uring:buffers", "is no switch"),
+            ("io_uring:buffers", "is not a switch"),
             ("io_uring:buffers=perhaps", "on or off"),
             ("nvme9", "there is no interface"),
             ("posix:segments=1025", "over the 1024"),

@@ -207,7 +207,7 @@ pub fn read_all(members: &[Arc<dyn BlockDevice>]) -> Result<(Superblock, Generat
         return Err(Error::with_hint(
             ErrorKind::Member,
             format!(
-                "the store has {} members, but {} were given: {}",
+                "the store has {} members, and the number given is {}: {}",
                 first.member_count,
                 members.len(),
                 names()

@@ -300,7 +300,8 @@ impl<T: Clone + Default> Keys<T> {
     pub fn finish(&self, pairs: &[(&str, &str)], known: &[&str]) -> Result<()> {
         let Some((key, _)) = pairs.first() else { return Ok(()) };
         let context = format!("option \"{key}\" of {} is unknown", self.of);
-        Err(Error::new(ErrorKind::Invalid, context).hint(format!("the options are {}", known.join(", "))))
+        Err(Error::new(ErrorKind::Invalid, context)
+            .hint(format!("the options are {}", known.join(", "))))
     }
 
     /// Checks that each key takes the value that the options have.

@@ -30,17 +30,18 @@ pub(crate) struct Rename {
 impl Rename {
     pub(crate) fn run(self) -> Result<Exit> {
         let (store, _) = self.store.open_to_write(Effort::Small, None, None)?;
+        let shown = |name: &str| escape(name.as_bytes());
         let renamed = store.rename_table(&self.table, &self.new_name);
         let closed = store.close();
-        let (why, name) = match renamed {
+        let why = match renamed {
             Ok(()) => return closed.map(|()| Exit::Done).map_err(Failure::from),
             Err(error) => match error.kind() {
-                ErrorKind::NotFound => ("no such table", &self.table),
-                ErrorKind::Exists => ("there is a table of this name", &self.new_name),
+                ErrorKind::NotFound => format!("the table {} does not exist", shown(&self.table)),
+                ErrorKind::Exists => format!("the table {} exists already", shown(&self.new_name)),
                 _ => return Err(error.into()),
             },
         };
         closed?;
-        Err(Failure::new(Exit::Negative, format!("{why}: {}", escape(name.as_bytes()))))
+        Err(Failure::new(Exit::Negative, why))
     }
 }

@@ -33,9 +33,10 @@ fn not_a_store() {
         directory.run(&format!("get {name} k")).failed(3, &["not a qpair store"]);
         directory.run(&format!("put {name} k v")).failed(3, &["not a qpair store"]);
     }
-    directory
-        .run("put zero k v")
-        .failed(3, &["restore it from a backup", "qpair repair`; to make a new one", "--init"]);
+    directory.run("put zero k v").failed(
+        3,
+        &["restore it from a backup", "qpair repair`; give --init to make a new one", "--init"],
+    );
     let looked = directory.run("check zero");
     assert!(!looked.err.contains("--init"), "{}", looked.err);
     looked.failed(3, &["only zeroes", "restore it from a backup"]);

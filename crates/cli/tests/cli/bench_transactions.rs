@@ -148,7 +148,7 @@ fn ycsb_runs_its_workloads() {
     assert!(text.contains("time of the workers") && text.contains("us per operation"), "{text}");
     run("--workload A --records 7").failed(3, &["2000 records", "--records 2000"]);
     run("--workload G").failed(2, &["not a workload"]);
-    run("--workload A --durability never").failed(2, &["not a durability"]);
+    run("--workload A --durability never").failed(2, &["give sync, group or async"]);
 }
 
 #[test]

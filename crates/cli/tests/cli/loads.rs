@@ -202,7 +202,7 @@ fn sorted() {
     let summary = directory.run("load s in.tsv --sorted --value 2 --json").done();
     assert!(summary.contains("\"sorted_load\":false"), "{summary}");
     let run = directory.run_on("b\t1\nc\t2\na\t3\n", "load s - --format tsv --sorted --table t");
-    run.failed(3, &["line 3: key a after c", "LC_ALL=C sort", "2 records before that"]);
+    run.failed(3, &["line 3: key a comes after c", "LC_ALL=C sort", "2 records before that"]);
     assert_eq!(directory.run("scan s --table t --count").done(), "2\n");
 }
 

@@ -57,7 +57,7 @@ fn help_and_bash_have_every_key_of_a_device() {
     std::fs::write(directory.path("script"), directory.run("completions bash").done()).unwrap();
     let complete = |word: &str| {
         let line = format!("qpair bench peak {word}");
-        let calls = "source script; COMP_LINE=$1 COMP_POINT=${#1} COMP_CWORD=3; \
+        let calls = "source ./script; COMP_LINE=$1 COMP_POINT=${#1} COMP_CWORD=3; \
                      COMP_WORDS=(qpair bench peak \"${1##* }\"); \
                      _qpair_devices qpair \"${1##*[:= ]}\" x; echo ${COMPREPLY[@]}";
         let mut bash = std::process::Command::new("bash");

@@ -68,7 +68,7 @@ fn tables_are_apart() {
     assert_eq!(directory.run("tables s").done(), "default\nother\n");
     directory
         .run("get s key --table third")
-        .failed(1, &["no table \"third\"", "it has: default, other"]);
+        .failed(1, &["no table \"third\"", "it has the tables default, other"]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn stripes_over_members() {
     let stat = directory.run("stat a --member b --interface posix").done();
     assert!(stat.contains("members      2") && stat.contains("8192 bytes"), "{stat}");
     assert_eq!(directory.run("get stripe:a+b k --interface posix").done(), "v");
-    directory.run("get a k").failed(3, &["has 2 members, 1 given"]);
+    directory.run("get a k").failed(3, &["has 2 members, and the number given is 1"]);
     directory.run("get b k --member a").failed(3, &["is member 1"]);
     directory.run("get a k --member c").failed(3, &["c is missing"]);
     directory.run("get a k --member a").failed(2, &["named twice"]);

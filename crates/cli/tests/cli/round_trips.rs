@@ -91,7 +91,7 @@ fn escapes_are_read_unless_raw_is_asked_for() {
         .done();
     assert_eq!(directory.run("get whole k").done(), "x\\t\tC:\\users");
     let run = directory.run_on("k\tC:\\users\n", "load s - --format tsv --value 2");
-    run.failed(3, &["line 1: \\u is no escape", "--raw"]);
+    run.failed(3, &["line 1: \\u is not an escape", "--raw"]);
     directory.run_on("\\x41\tv\n", "load s - --format tsv --header --key A").done();
     for wrong in
         ["--format csv --raw", "--format json --key k --raw", "--format tsv --delimiter \\"]

@@ -183,7 +183,7 @@ fn a_front_end_that_makes_no_sense_is_told_of() {
         assert!(line.contains(word), "{line}");
     }
     assert!(!line.contains('\u{1b}'), "coloured, and no terminal: {line}");
-    directory.run("target --rpc r --log loud").failed(2, &["'loud' is no level", "notice"]);
+    directory.run("target --rpc r --log loud").failed(2, &["'loud' is not a level", "notice"]);
     directory.run("target --rpc r --log qpair_nvm=debug").failed(2, &["not a crate", "qpair_nvme"]);
 }
 

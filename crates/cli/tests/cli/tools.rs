@@ -305,8 +305,8 @@ fn a_table_gets_another_name() {
     let directory = filled();
     directory.run("put s k v --table other").done();
     let before = directory.read("s");
-    directory.run("rename s none new").failed(1, &["no such table: none"]);
-    directory.run("rename s other default").failed(1, &["a table of this name: default"]);
+    directory.run("rename s none new").failed(1, &["the table none does not exist"]);
+    directory.run("rename s other default").failed(1, &["the table default exists already"]);
     assert_eq!(directory.read("s"), before, "nothing was written");
     assert_eq!(directory.run("rename s other new").done(), "");
     assert_eq!(directory.run("tables s").done(), "default\nnew\n");
