@@ -243,7 +243,7 @@ fn servers_that_are_something_else() {
     let (kind, text) = fails(|_| b"220 hello".to_vec(), false);
     assert_eq!(kind, ErrorKind::Unsupported, "{text}");
     let (kind, text) = fails(|_| Vec::new(), true);
-    assert!(kind == ErrorKind::Gone && text.contains("no answer"), "{text}");
+    assert!(kind == ErrorKind::Gone && text.contains("did not answer"), "{text}");
     let (kind, text) = fails(|asked| asked.reply(4).message(&[1, 0, 0, 0]), true);
     assert!(kind == ErrorKind::Unsupported && text.contains("1.0"), "{text}");
     let (kind, text) = fails(|asked| asked.reply(3).message(&[0; 3]), true);

@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (text, wanted) in [
-            ("", "a.log:1: this is no first line"),
+            ("", "a.log:1: this is not the first line"),
             ("fio version 1 iolog\n", "a.log:1:"),
             ("fio version 3 iolog\nx data add\n", "a.log:2: the line does not begin with a time"),
             ("fio version 3 iolog\n\n1 data\n", "a.log:3: the line has no file and action"),

@@ -63,7 +63,7 @@ fn wrong_lines_are_named() {
         "[a]\nlockmem=1\nrw=read\niodpeth=4\n[b]\nnice=-5\n",
         &[
             "jobs/a.fio:2: fio's option lockmem",
-            "jobs/a.fio:4: unknown",
+            "jobs/a.fio:4: there is no option",
             "jobs/a.fio:6: fio's option nice",
         ],
     );

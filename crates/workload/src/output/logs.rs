@@ -83,7 +83,10 @@ mod tests {
         assert_eq!(first("slat"), "1000, 10000, 0, 0, 0\n1000, 5000, 1, 0, 0");
         assert_eq!(first("clat"), "1000, 140000, 0, 0, 0\n1000, 55000, 1, 0, 0");
         assert!(
-            log(&job, "temperature").unwrap_err().to_string().contains("bw, iops, slat, clat, lat")
+            log(&job, "temperature")
+                .unwrap_err()
+                .to_string()
+                .contains("bw, iops, slat, clat and lat")
         );
     }
 

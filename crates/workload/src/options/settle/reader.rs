@@ -121,7 +121,8 @@ impl<'a> Reader<'a> {
         match words.iter().find(|word| **word == value) {
             Some(word) => Ok(Some(word)),
             None => {
-                let what = format!("is not supported: choose one of {}", words.join(", "));
+                let what =
+                    format!("this value is not supported: choose one of {}", words.join(", "));
                 Err(self.wrong(given, &what))
             }
         }

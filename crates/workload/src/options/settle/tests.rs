@@ -164,7 +164,7 @@ fn content_may_be_compressible_and_repeat() {
     assert_eq!(shape("dedupe_percentage=100 buffer_pattern=0xa5").fixed, [0xa5]);
     assert_eq!(self::job("rw=write dedupe_percentage=0").content, Content::Unique);
     fails("rw=write buffer_compress_percentage=101", &["is over 100"]);
-    fails("rw=write dedupe_percentage=10 dedupe_mode=working_set", &["known: repeat"]);
+    fails("rw=write dedupe_percentage=10 dedupe_mode=working_set", &["choose one of repeat"]);
 }
 
 #[test]
