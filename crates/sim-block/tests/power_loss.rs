@@ -1,5 +1,7 @@
 //! Tests which writes a simulated device loses when its power is cut, and which it never loses.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -132,7 +132,9 @@ fn every_type_does_what_it_is_for() {
 #[test]
 fn each_condition_sees_what_breaks_it() {
     let customer = keys::customer(2, 2, 2);
-    let in_row: [(TableId, &[u8], fn(&mut [u8]), &[usize]); 10] = [
+    type InRow<'a> = (TableId, &'a [u8], fn(&mut [u8]), &'a [usize]);
+    type OfRows<'a> = (fn(&StoreKv), &'a [usize]);
+    let in_row: [InRow<'_>; 10] = [
         (WAREHOUSE, &keys::warehouse(1), |row| warehouse::YTD.add(row, 1), &[1, 8]),
         (DISTRICT, &keys::district(2, 10), |row| district::YTD.add(row, 1), &[1, 9]),
         (DISTRICT, &keys::district(1, 1), |row| district::NEXT_O_ID.add(row, 1), &[2]),
@@ -150,7 +152,7 @@ fn each_condition_sees_what_breaks_it() {
         change_row(&kv, table, key, with);
         assert_eq!(broken(&kv), expected, "{}", TPCC_TABLES[table.index()]);
     }
-    let of_rows: [(fn(&StoreKv), &[usize]); 3] = [
+    let of_rows: [OfRows<'_>; 3] = [
         (|kv| assert!(table(kv, NEW_ORDER).delete(&keys::order(1, 3, 35)).unwrap()), &[3, 5, 11]),
         (|kv| assert!(table(kv, HISTORY).delete(&keys::history(0, 1, 0)).unwrap()), &[8, 9, 10]),
         // The line has no order.

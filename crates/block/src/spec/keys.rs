@@ -70,8 +70,11 @@ pub struct Row {
 pub struct Slot<'a> {
     values: String,
     text: String,
-    read: Box<dyn FnOnce(&str) -> Read<()> + 'a>,
+    read: Box<Reader<'a>>,
 }
+
+/// Reads a text into the place.
+type Reader<'a> = dyn FnOnce(&str) -> Read<()> + 'a;
 
 /// The value of a text, or the cause of the error if there is one below.
 pub type Read<V> = std::result::Result<V, Option<Error>>;

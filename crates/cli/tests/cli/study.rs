@@ -84,7 +84,7 @@ fn ran(run: Run) -> bool {
     let is_done = run.code == Some(0);
     assert!(is_done || run.err.contains("direct") || run.err.contains("O_DIRECT"), "{}", run.err);
     if !is_done {
-        println!("skipped: {}", run.err);
+        eprintln!("skipped: {}", run.err);
     }
     is_done
 }
