@@ -207,7 +207,7 @@ mod tests {
                     })
                 };
                 let number = recall.begin();
-                let channels = recall.channels.lock().unwrap().clone();
+                let channels = recall.channels.lock().clone();
                 while missing(&channels, number) > 0 {
                     loom::thread::yield_now();
                 }
