@@ -1,7 +1,7 @@
 //! Runs clients for a given time, and collects their counts.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qpair::Result;
 use rustix::time::{ClockId, clock_gettime};
@@ -92,7 +92,7 @@ fn watch<S: System>(
         progress.end();
     }
     let before = system.statistics()?;
-    let (began, cpu_before) = (Instant::now(), cpu_time());
+    let cpu_before = cpu_time();
     let total = plan.seconds.map_or(plan.total, |seconds| (seconds * 10.0).ceil() as u64);
     progress.begin(&plan.phase, total);
     let (mut told_ns, mut told) = (window.now_ns(), window.done());
@@ -109,9 +109,11 @@ fn watch<S: System>(
         }
         nap(window.to_ns);
     }
-    let (wall, cpu) = (began.elapsed(), cpu_time().saturating_sub(cpu_before));
+    let cpu = cpu_time().saturating_sub(cpu_before);
+    // The time in which requests count, whenever this thread woke up.
+    let wall_ns = window.now_ns().min(window.to_ns).saturating_sub(window.from_ns);
     Ok(Measured {
-        wall_s: wall.as_secs_f64(),
+        wall_s: Duration::from_nanos(wall_ns).as_secs_f64(),
         cpu_s: cpu.as_secs_f64(),
         system: system.statistics()?.since(&before),
         ..Measured::default()
