@@ -387,7 +387,7 @@ mod tests {
             ("io_uring:buffers", "is not a switch"),
             ("io_uring:buffers=perhaps", "on or off"),
             ("nvme9", "there is no interface"),
-            ("posix:segments=1025", "over the 1024"),
+            ("posix:segments=1025", "exceeds the 1024"),
         ] {
             let error = text.parse::<Mode>().unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
