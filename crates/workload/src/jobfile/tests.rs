@@ -73,7 +73,7 @@ fn wrong_lines_are_named() {
     );
     fails("[a\nbs=4k\n", &["jobs/a.fio:1: ", "not closed"]);
     fails("[]\n", &["jobs/a.fio:1: ", "has no name"]);
-    fails("[a] bs=4k\n", &["jobs/a.fio:1: ", "\"bs=4k\" after"]);
+    fails("[a] bs=4k\n", &["jobs/a.fio:1: ", "\"bs=4k\" cannot follow"]);
     fails("[a]\nsize=12x\n", &["jobs/a.fio:2: ", "job a", "size=12x", "not a unit of size"]);
     fails("[a]\nbs=\n", &["jobs/a.fio:2: ", "has no value"]);
     fails("[a]\nbs=${NOTHING}\n", &["jobs/a.fio:2: ", "has no value"]);
