@@ -108,8 +108,8 @@ impl<'a> RacyBytes<'a> {
     }
 
     /// Loads the first eight of `len` bytes at `offset` as a big-endian number, padded with zeroes.
-    /// Such numbers sort as the first eight bytes do. Returns 0 if the bytes end within the first
-    /// eight bytes of the memory.
+    /// The numbers sort in the order of the bytes they were loaded from. Returns 0 if the bytes end
+    /// within the first eight bytes of the memory.
     #[inline(always)]
     #[must_use]
     pub fn load_head(self, offset: usize, len: usize) -> u64 {

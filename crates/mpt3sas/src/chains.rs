@@ -111,7 +111,7 @@ mod tests {
             if element.flags & CHAIN != 0 {
                 let start = (element.address - iova) as usize;
                 memory = &block[start..start + element.len as usize];
-                // The last element says where the next segment is, or that there is none.
+                // The last element is a chain element if the list has another segment.
                 let last = Element::decode(&memory[memory.len() - ELEMENT_BYTES..]);
                 let named = usize::from(element.next_chain) * ELEMENT_BYTES;
                 let is_chain = last.flags & CHAIN != 0;

@@ -85,7 +85,7 @@ pub struct NamespaceInfo {
     pub names: Names,
 }
 
-/// The unique names of a namespace. A name of zeroes means that there is none.
+/// The unique identifiers of a namespace. An identifier of zeroes is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     pub eui64: [u8; 8],

@@ -21,8 +21,8 @@ pub struct Waiting<'a> {
 
 type Asked = dyn Fn(&Waiting<'_>) -> ControlFlow<()> + Send + Sync;
 
-/// The function that drivers ask, from time to time, whether to keep waiting for a device. By
-/// default there is none: drivers wait until their time-outs.
+/// The function that drivers ask, from time to time, whether to keep waiting for a device. Without
+/// a function, which is the default, drivers wait until their time-outs.
 ///
 /// If the function answers `Break`, the wait ends with an error `Interrupted`, and the device is
 /// not used any more.

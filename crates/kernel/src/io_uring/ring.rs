@@ -251,7 +251,7 @@ impl<S: squeue::EntryMarker + 'static, C: cqueue::EntryMarker + 'static> Ring<S,
         self.ring.submitter().register_buffers_sparse(count)
     }
 
-    /// Registers memory as one of the fixed buffers for which there is room.
+    /// Registers memory in a free slot of the fixed buffer table.
     ///
     /// # Safety
     /// As [`Self::register_buffers`].

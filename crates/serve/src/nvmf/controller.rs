@@ -389,8 +389,8 @@ impl Operations {
                 // The driver may retry: resources that are short now may be available later.
                 let mut lane =
                     Lane::open(&namespace.disk, arena, COMMANDS).map_err(|_| IoError::NO_THREAD)?;
-                // Ask for the descriptor before the first request. If there is none, this is
-                // noticed again before a sleep.
+                // Ask for the descriptor before the first request. The caller checks for a missing
+                // descriptor again before it sleeps.
                 let _ = lane.completion_fd();
                 Ok(place.insert(lane))
             }

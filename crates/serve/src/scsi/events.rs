@@ -70,8 +70,8 @@ impl Verbs for EventVerbs {
     ) -> std::result::Result<(), Broken> {
         ring.walk(head, guest, &mut self.named)?;
         let place = Head::take(guest.memory, &mut self.named, EVENT_BYTES as u32).ok_or(Broken)?;
-        // A chain that an earlier target process took may come when there is no event: report that
-        // there is none.
+        // A chain that an earlier target process took may come when no event is queued: complete it
+        // with the empty event.
         let told = self.controller.events().take();
         let told = told.unwrap_or(Event { kind: 0, address: [0; 8], reason: 0 });
         place.store(guest.memory, &told.encode());

@@ -1,8 +1,8 @@
 //! Lost writes that the device reported as successful: pages with a right checksum, from another
 //! time.
 //!
-//! Such a store may give wrong answers, which no check can detect. It must not panic, and every
-//! call must end.
+//! No check can detect the wrong answers that a store like this may give. It must not panic, and
+//! every call must end.
 
 use std::ops::Bound;
 

@@ -88,7 +88,7 @@ impl Die {
         self.reads_until.max(self.work_until).max(self.work_since)
     }
 
-    /// Begins the next piece of queued work. Returns false if there is none.
+    /// Begins the next piece of queued work. Returns false if the queue is empty.
     fn begin(
         &mut self,
         at: u64,

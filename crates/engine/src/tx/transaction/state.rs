@@ -185,7 +185,7 @@ impl TxState {
         check_sizes(self.shared(), key, value)
     }
 
-    /// Returns the snapshot, and takes it if there is none yet.
+    /// Returns the timestamp of the snapshot. The first call takes the snapshot.
     pub(super) fn snapshot(&mut self) -> u64 {
         match self.snapshot {
             Some(snapshot) => snapshot,
