@@ -129,6 +129,7 @@ impl PciWrapper for Stub {
         self.wrapped().map_dma(iova, memory)
     }
 
+    #[inline(never)]
     fn step(&self, queue: u16) -> Stepped {
         let tail =
             self.doorbells.bytes().load_u32_acquire(doorbell(queue, false, 4) as usize - 0x1000);

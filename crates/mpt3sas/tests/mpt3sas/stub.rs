@@ -129,6 +129,7 @@ impl PciWrapper for Stub {
         &*self.soft
     }
 
+    #[inline(never)]
     fn write_bar(&self, bar: u8, offset: u64, bytes: &[u8]) -> bool {
         if self.is_quick.load(Ordering::Relaxed) {
             if offset != REQUEST_DESCRIPTOR_POST_LOW {
@@ -172,6 +173,7 @@ impl PciWrapper for Stub {
         self.wrapped().unmap_all();
     }
 
+    #[inline(never)]
     fn step(&self, queue: u16) -> Stepped {
         if let Some(replies) = self.replies.get()
             && u16::from(replies.queue) == queue
