@@ -89,7 +89,7 @@ impl NvmeAddress {
             })?),
         };
         if address.huge_pages && matches!(address.target, NvmeTarget::Pci(_)) {
-            return Err(invalid(format!("'{text}': memory=huge is share huge pages only")));
+            return Err(invalid(format!("'{text}': memory=huge is for vfio-user")));
         }
         Ok(address)
     }
