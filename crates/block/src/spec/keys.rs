@@ -77,10 +77,10 @@ pub struct Slot<'a> {
 type Reader<'a> = dyn FnOnce(&str) -> Read<()> + 'a;
 
 /// The value of a text, or the cause of the error if there is one below.
-pub type Read<V> = std::result::Result<V, Option<Error>>;
+type Read<V> = std::result::Result<V, Option<Error>>;
 
 /// Returns the slot of a value of any form, with words for the values.
-pub fn slot<'a, V>(
+fn slot<'a, V>(
     value: &'a mut V,
     values: impl Into<String>,
     write: impl FnOnce(&V) -> String,
