@@ -73,8 +73,8 @@ pub fn help() -> String {
 }
 
 /// Returns the reference page, as Markdown.
-#[must_use]
-pub fn reference() -> String {
+#[cfg(test)]
+fn reference() -> String {
     let mut page = "# Devices\n\n\
         The texts that name a device, for commands, configuration, RPC and code. KEYS are `KEY=VALUE,KEY=VALUE`; each may be left out. A member of a stripe that\n\
         holds `+`, `[`, `]` or `\\` goes in brackets. This page is made from the tables that texts are parsed with (`crates/block/src/spec/keys.rs`);\n\

@@ -21,7 +21,7 @@ mod soft;
 mod vhost_user;
 
 pub use drivers::{Drivers, Opening};
-pub use kinds::{Section, help, reference, sections};
+pub use kinds::{Section, help, sections};
 pub use loan::{Loan, Named, Unit, reasons, recover, uses};
 pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;
