@@ -204,7 +204,7 @@ fn rpc_get_methods(_: &Manager, mut params: Params) -> Result<Value> {
 
 fn rpc_get_schema(_: &Manager, params: Params) -> Result<Value> {
     params.finish()?;
-    Ok(super::schema::in_json())
+    Ok(super::reference::in_json())
 }
 
 fn framework_get_subsystems(_: &Manager, params: Params) -> Result<Value> {
