@@ -120,8 +120,8 @@ impl Medium for Drive {
 impl Drive {
     fn new(image: File, lies: bool) -> io::Result<Self> {
         let bytes = image.metadata()?.len();
-        // No sector is evicted: a run of sectors may lie in one of the cache's 16 shards alone.
-        let cache = VolatileCache::new(16 * bytes, SECTOR_BYTES.trailing_zeros());
+        // No sector is evicted, so that a cut may lose every write since the last flush.
+        let cache = VolatileCache::new(u64::MAX, SECTOR_BYTES.trailing_zeros());
         Ok(Self { image: Image(image), bytes, cache, lies, writes: 0, forced: 0, flushes: 0 })
     }
 

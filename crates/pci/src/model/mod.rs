@@ -1,5 +1,5 @@
 //! Parts that models of PCI functions share: the configuration space, MSI-X vectors, the table of
-//! open memory, locks.
+//! open memory.
 
 mod config;
 mod dma;

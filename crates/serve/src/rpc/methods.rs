@@ -204,7 +204,7 @@ fn rpc_get_methods(_: &Manager, mut params: Params) -> Result<Value> {
 
 fn rpc_get_schema(_: &Manager, params: Params) -> Result<Value> {
     params.finish()?;
-    Ok(super::schema::in_json())
+    Ok(super::reference::in_json())
 }
 
 fn framework_get_subsystems(_: &Manager, params: Params) -> Result<Value> {
@@ -491,7 +491,10 @@ fn bdev_split_create(manager: &Manager, mut params: Params) -> Result<Value> {
         None => whole / count.max(1) / block * block,
     };
     if count == 0 || each == 0 {
-        return Err(Failure::new(-22, format!("{count} parts of {each} bytes are too many")));
+        return Err(Failure::new(
+            -22,
+            format!("{base} cannot be split into {count} parts of {each} bytes"),
+        ));
     }
     // Make as many parts as fit.
     let count = count.min(whole / each);

@@ -1,14 +1,12 @@
-//! The parameters of each method, and their documentation. Most of this file is the table, with one
-//! entry for each method.
+//! The methods and their parameters. Most of this file is the table, with one entry for each
+//! method.
 //!
 //! Invariant: a call is checked against this table before its method runs, so a parameter that is
 //! not in it reaches no method.
 //!
 //! Long, because the table has an entry for each method.
 
-use std::fmt::Write as _;
-
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::params::{Failure, Result};
 
@@ -36,7 +34,7 @@ pub(super) struct Param {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) is_needed: bool,
-    about: &'static str,
+    pub(super) about: &'static str,
 }
 
 const fn need(name: &'static str, kind: Kind, about: &'static str) -> Param {
@@ -55,9 +53,9 @@ const fn no(name: &'static str) -> Param {
 #[derive(Debug)]
 pub(super) struct Schema {
     pub(super) method: &'static str,
-    about: &'static str,
+    pub(super) about: &'static str,
     pub(super) params: &'static [Param],
-    result: &'static str,
+    pub(super) result: &'static str,
 }
 
 const fn of(
@@ -634,31 +632,6 @@ pub(super) const SCHEMAS: &[Schema] = &[
     ),
 ];
 
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Text => "string",
-            Number | Choice => "number",
-            Flag => "boolean",
-            Texts => "list of strings",
-            Fields(_) => "object",
-            Nothing => "nothing",
-        }
-    }
-
-    fn in_json(self) -> Value {
-        match self {
-            Text => json!({"type": "string"}),
-            Number => json!({"type": "integer", "minimum": 0}),
-            Choice => json!({"type": "integer", "minimum": -1}),
-            Flag => json!({"type": "boolean"}),
-            Texts => json!({"type": "array", "items": {"type": "string"}}),
-            Fields(params) => object(params),
-            Nothing => json!({"enum": [false, 0, null]}),
-        }
-    }
-}
-
 /// Refuses a parameter that the method does not have, and removes parameters that ask for nothing.
 pub(super) fn check(method: &str, params: &mut Value) -> Result<()> {
     let schema = SCHEMAS.iter().find(|schema| schema.method == method);
@@ -686,79 +659,11 @@ fn check_all(known: &[Param], given: &mut Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a JSON Schema of the parameters of each method, by name.
-pub(super) fn in_json() -> Value {
-    let one = |schema: &Schema| {
-        let params = object(schema.params);
-        let value = json!({"description": schema.about, "params": params, "result": schema.result});
-        (schema.method.to_owned(), value)
-    };
-    Value::Object(SCHEMAS.iter().map(one).collect())
-}
-
-/// Returns the JSON Schema of an object of parameters.
-fn object(params: &[Param]) -> Value {
-    let properties = params.iter().map(|param| {
-        let mut value = param.kind.in_json();
-        if !param.about.is_empty() {
-            value["description"] = json!(param.about);
-        }
-        (param.name.to_owned(), value)
-    });
-    let needed = params.iter().filter(|param| param.is_needed);
-    json!({
-        "type": "object",
-        "properties": properties.collect::<Map<_, _>>(),
-        "required": needed.map(|param| param.name).collect::<Vec<_>>(),
-        "additionalProperties": false,
-    })
-}
-
-/// Returns the reference page of all methods, in Markdown.
-#[must_use]
-pub fn reference() -> String {
-    let mut page = "# Methods of the target\n\n\
-        What `qpair target --rpc PATH` answers: JSON-RPC 2.0 with the names, parameters and errors of SPDK's. Call them with `qpair rpc METHOD name=value`, or with SPDK's \
-        client. This page is made from the table that calls are checked against (`crates/serve/src/rpc/schema.rs`); `rpc_get_schema` gives the same as JSON Schema.\n\n\
-        Parameters in **bold** are needed. An answer is an error for a parameter that is not listed, and for one of the last line of a method if it asks for \
-        anything but `false` or 0.\n"
-        .to_owned();
-    for Schema { method, about, params, result } in SCHEMAS {
-        // Writing to a string cannot fail.
-        let _ = write!(page, "\n## {method}\n\n{about} Answers with {result}.\n");
-        let (nothing, params): (Vec<_>, Vec<_>) =
-            params.iter().partition(|param| param.kind == Nothing);
-        if !params.is_empty() {
-            page.push_str("\n| parameter | is a | |\n|---|---|---|\n");
-        }
-        let mut names: Vec<String> =
-            nothing.iter().map(|param| format!("`{}`", param.name)).collect();
-        let mut row = |within: &str, param: &Param| {
-            let Param { name, kind, is_needed, about } = param;
-            let mark = if *is_needed { "**" } else { "" };
-            let _ = writeln!(page, "| {mark}`{within}{name}`{mark} | {} | {about} |", kind.word());
-        };
-        for param in params {
-            row("", param);
-            let Fields(fields) = param.kind else { continue };
-            let within = format!("{}.", param.name);
-            for field in fields {
-                match field.kind {
-                    Nothing => names.push(format!("`{within}{}`", field.name)),
-                    _ => row(&within, field),
-                }
-            }
-        }
-        if !names.is_empty() {
-            let _ = writeln!(page, "\nNot supported: {}.", names.join(", "));
-        }
-    }
-    page
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use serde_json::json;
 
     use super::*;
     use crate::rpc::Manager;
