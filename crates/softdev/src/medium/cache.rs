@@ -139,9 +139,11 @@ impl VolatileCache {
         medium: &impl Storage,
         mut loses: impl FnMut(u64) -> bool,
     ) -> io::Result<(usize, usize)> {
+        // All locks are held to the end, so that a sector that another thread writes meanwhile is
+        // not overwritten by its older content.
+        let mut shards: Vec<_> = self.shards.iter().map(Mutex::lock).collect();
         let mut unflushed = BTreeMap::new();
-        for shard in &self.shards {
-            let mut shard = shard.lock();
+        for shard in &mut shards {
             unflushed.extend(shard.stable.drain());
             shard.order.clear();
         }
