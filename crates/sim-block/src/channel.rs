@@ -3,17 +3,18 @@
 //! Requests stay in the channel until the doorbell rings: a caller that forgets to ring waits
 //! forever.
 
-use qpair_memory::locks::Mutex;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use crate::disk::Disk;
 use qpair_block::time::SimClock;
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, IoChannel, Op, Request, Result, WaitOptions,
     WakeEvent, sleep,
 };
+use qpair_memory::locks::Mutex;
+
+use crate::disk::Disk;
 
 pub(super) struct SimChannel {
     disk: Arc<Mutex<Disk>>,

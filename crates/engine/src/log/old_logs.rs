@@ -1,8 +1,9 @@
 //! The logs of earlier incarnations of a store, from the recovery that reads them to the first
 //! checkpoint that needs none of them.
 
-use qpair_memory::locks::Mutex;
 use std::sync::MutexGuard;
+
+use qpair_memory::locks::Mutex;
 
 /// A run of pages: the first page, and the number of pages.
 pub(crate) type Run = (u64, u64);

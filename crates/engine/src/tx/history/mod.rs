@@ -20,11 +20,11 @@ pub(super) use collect::Queue;
 pub(crate) use collect::{collect, spill};
 pub(super) use part::{Part, Reader};
 
-use qpair_memory::locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use qpair_format::Result;
+use qpair_memory::locks::Mutex;
 
 use run::SortedRun;
 

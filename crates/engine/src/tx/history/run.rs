@@ -1,6 +1,5 @@
 //! A run: images in the order of tree, key and timestamp, on pages of their own.
 
-use qpair_memory::locks::Mutex;
 use std::collections::HashSet;
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +8,7 @@ use std::sync::{Arc, Weak};
 use qpair_format::large::Descriptor;
 use qpair_format::page::{HEADER_BYTES, PageKind, damage, field};
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 use super::before_image::{BeforeImageRef, images};
 use super::filter::Filter;
