@@ -13,7 +13,7 @@ use qpair_memory::locks::Mutex;
 use super::before_image::{BeforeImageRef, images};
 use super::filter::Filter;
 use crate::tx::Tx;
-use crate::tx::versions::hash_of;
+use crate::tx::versions::{hash_of, is_within};
 
 /// A page of a run: its id, and the place of its first image.
 struct Page {
@@ -203,13 +203,7 @@ impl SortedRun {
             Bound::Unbounded => self.before(|first| first < (tree, &[], 0)),
         };
         let end = self.before(|(of, key, _)| {
-            of < tree
-                || of == tree
-                    && match high {
-                        Bound::Included(high) => key <= high,
-                        Bound::Excluded(high) => key < high,
-                        Bound::Unbounded => true,
-                    }
+            of < tree || of == tree && is_within((Bound::Unbounded, high), key)
         });
         start.saturating_sub(1)..end
     }
