@@ -9,7 +9,6 @@
 //! threads, or the channel below. The requests and completions in a lane, and whether the other
 //! thread sleeps for them, are protected by the lane's lock.
 
-use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -21,6 +20,7 @@ use qpair_block::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, Error,
     ErrorKind, IoChannel, PollSet, Request, Result, WaitClock, WaitOptions, WakeEvent, sleep,
 };
+use qpair_memory::locks::Mutex;
 
 /// A device whose channels all submit and complete on one thread. The thread has a channel of the
 /// device below for each of them.
@@ -403,10 +403,10 @@ impl Drop for IoThreadChannel {
 
 #[cfg(test)]
 mod tests {
+    use qpair_block::{DelayDevice, DelayOptions, RamDevice, RamOptions};
     use qpair_memory::{Arena, ArenaOptions};
 
     use super::*;
-    use qpair_block::{DelayDevice, DelayOptions, RamDevice, RamOptions};
 
     fn slow_ram() -> Arc<dyn BlockDevice> {
         let ram = RamDevice::new(RamOptions { size_bytes: 1 << 20, ..RamOptions::default() });

@@ -3,7 +3,6 @@
 //! Section 3.5 of the study describes such a lock (S3). The device exists for comparison with
 //! channels without a lock. No thread sleeps with the lock held.
 
-use qpair_memory::locks::Mutex;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
@@ -12,6 +11,7 @@ use qpair_block::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, Completion, DeviceInfo, IoChannel,
     Request, Result, WaitClock, WaitOptions,
 };
+use qpair_memory::locks::Mutex;
 
 /// A device whose channels take turns under one lock.
 #[derive(Debug)]

@@ -5,7 +5,6 @@
 //! a later crash is noticed. No commit is made before every worker has a log and a checkpoint names
 //! where these logs begin.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +13,7 @@ use qpair_block::BlockDevice;
 use qpair_format::large::Descriptor;
 use qpair_format::superblock::{StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
+use qpair_memory::locks::Mutex;
 
 use crate::checkpoint::{SpaceRetry, checkpoint, fit_before_changes, name_logs, on_every_worker};
 use crate::shared::Shared;

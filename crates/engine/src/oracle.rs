@@ -5,13 +5,13 @@
 //! sees whole commits only. `applied` never decreases, and never passes a commit that failed while
 //! it was being applied.
 
-use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use qpair_format::{Error, Result};
+use qpair_memory::locks::Mutex;
 
 use crate::sync::{Ticket, Waiters};
 
@@ -152,8 +152,9 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    use super::*;
     use qpair_format::ErrorKind;
+
+    use super::*;
 
     /// Commits that end in any order: `applied` is always the end of the run without gaps.
     #[test]

@@ -6,7 +6,6 @@
 
 use std::rc::Rc;
 
-use qpair_block::Request;
 use qpair_format::large::{Descriptor, pages_of, part_bytes, part_len};
 use qpair_format::page::{
     HEADER_BYTES, PageKind, VALUE_LEN_MAX, field, inline_len_max, key_len_max,
@@ -150,12 +149,7 @@ pub(crate) async fn read(
         while transfers.len() < WINDOW && parts.peek().is_some() {
             let Some(frame) = next_frame(transfers.is_empty()).await? else { break };
             let Some((part, page_id)) = parts.next() else { break };
-            let page = latch_free(shared, frame);
-            frames.set_page_id(frame, page_id);
-            let buffer = page.begin_read();
-            let request =
-                Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0);
-            transfers.push((part, page_id, Transfer::submit(request)));
+            transfers.push((part, page_id, Transfer::read(shared, frame, page_id)));
         }
         let mut outcome = Ok(true);
         for (part, page_id, transfer) in transfers {

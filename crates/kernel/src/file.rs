@@ -6,7 +6,6 @@
 //! - A file that grew has its space reserved up to `size_bytes`, except for old holes on a file
 //!   system that cannot reserve space. A file that could not grow has its old size.
 
-use qpair_block::locks::Mutex;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -14,6 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use qpair_block::locks::Mutex;
 use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::Errno;

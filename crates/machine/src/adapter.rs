@@ -1,10 +1,10 @@
 //! SAS controllers and their disks.
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::device::Device;
-use qpair_sysfs::Root;
 
 /// The PCI class of SAS controllers, as written in `/sys`.
 const CLASS: &str = "0x0107";

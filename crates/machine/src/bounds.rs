@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,6 @@ use crate::limits::Process;
 use crate::memory::Memory;
 use crate::processors::Processors;
 use crate::words::rounded;
-use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]

@@ -5,8 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::mount::Mount;
 use qpair_sysfs::Root;
+
+use crate::mount::Mount;
 
 /// Returns the permitted processor time, in processors; `None` if there is no limit.
 pub(crate) fn processor_quota(root: &Root) -> Option<f64> {

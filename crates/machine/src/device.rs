@@ -4,13 +4,13 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Disk;
 use crate::mount::{Mount, parse_number};
 use crate::words::rounded;
-use qpair_sysfs::Root;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::interrupts::Interrupts;
 use crate::memory::chosen;
 use crate::words::rounded;
-use qpair_sysfs::Root;
 
 /// A disk, or a layer that looks like one: `dm`, `md`, `loop`, `zram`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

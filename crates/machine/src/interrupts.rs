@@ -1,10 +1,10 @@
 //! The processors that handle a drive's interrupts: `/proc/interrupts`.
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
-use qpair_sysfs::Root;
 
 /// The interrupts of a drive's queues since the machine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Kernel settings and limits of this process.
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::processors::field;
-use qpair_sysfs::Root;
 
 /// A limit of this process: the value in force, and the maximum to which the process may raise it.
 /// `None`: unlimited.

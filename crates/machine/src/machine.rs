@@ -1,5 +1,6 @@
 //! [`Machine`]: the description of a machine in reports.
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,6 @@ use crate::processors::Processors;
 use crate::release::Release;
 use crate::virtualization::Virtualization;
 use crate::words::{counted, rounded};
-use qpair_sysfs::Root;
 
 /// A machine as its kernel describes it to this process. Information that the kernel does not
 /// provide is `None`.

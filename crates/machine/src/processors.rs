@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use qpair_sysfs::Root;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_list::CpuList;
-use qpair_sysfs::Root;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]

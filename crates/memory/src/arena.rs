@@ -1,6 +1,5 @@
 //! A mapping cut into equal blocks, and the leases on them.
 
-use crate::locks::Mutex;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -14,6 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::buffer::Buffer;
 use crate::guard::Cover;
+use crate::locks::Mutex;
 use crate::mapping::{Mapping, map_file, memory_file};
 use crate::scatter::Scatter;
 

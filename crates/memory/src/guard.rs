@@ -9,7 +9,6 @@
 //! Invariant: a range in [`RANGES`] is that of a mapping whose owner holds its [`Cover`], and so is
 //! mapped. A change of an entry makes its `version` odd first and even last.
 
-use crate::locks::Mutex;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -18,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use libc::{c_int, c_void, siginfo_t};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::locks::Mutex;
 
 /// The maximum number of mappings covered at a time in this process.
 const RANGES_MAX: usize = 16384;

@@ -3,17 +3,18 @@
 //! Requests stay in the channel until the doorbell rings: a caller that forgets to ring waits
 //! forever.
 
-use qpair_memory::locks::Mutex;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::disk::Disk;
 use qpair_block::time::SimClock;
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, IoChannel, Op, Request, Result, WaitOptions,
     WakeEvent, sleep,
 };
+use qpair_memory::locks::Mutex;
+
+use crate::disk::Disk;
 
 pub(super) struct SimChannel {
     disk: Arc<Mutex<Disk>>,
@@ -27,10 +28,6 @@ pub(super) struct SimChannel {
     system_calls: u64,
 }
 
-fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
-    disk.lock()
-}
-
 fn nanoseconds(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
@@ -42,7 +39,7 @@ impl SimChannel {
         free_running: bool,
         options: &ChannelOptions,
     ) -> Self {
-        let port = lock(&disk).open_port();
+        let port = disk.lock().open_port();
         Self {
             disk,
             clock,
@@ -58,7 +55,7 @@ impl SimChannel {
     /// Lets time pass until the next of this channel's requests ends, but not past `until_ns`.
     /// Returns whether one has ended.
     fn skip(&self, until_ns: u64) -> bool {
-        let Some(due_ns) = lock(&self.disk).next_due_ns(self.port) else { return false };
+        let Some(due_ns) = self.disk.lock().next_due_ns(self.port) else { return false };
         self.clock.pass_until(due_ns.min(until_ns));
         due_ns <= until_ns
     }
@@ -70,7 +67,7 @@ impl IoChannel for SimChannel {
             return Err(request);
         }
         let flush_mark = match request.op {
-            Op::Flush => lock(&self.disk).flush_mark(),
+            Op::Flush => self.disk.lock().flush_mark(),
             _ => 0,
         };
         self.staged.push((request, flush_mark));
@@ -78,19 +75,19 @@ impl IoChannel for SimChannel {
     }
 
     fn kick(&mut self) {
-        let mut disk = lock(&self.disk);
+        let mut disk = self.disk.lock();
         for (request, flush_mark) in self.staged.drain(..) {
             disk.begin(self.port, request, flush_mark);
         }
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
-        let count = lock(&self.disk).take(self.port, completions);
+        let count = self.disk.lock().take(self.port, completions);
         if count > 0 || !self.free_running {
             return count;
         }
         self.skip(u64::MAX);
-        lock(&self.disk).take(self.port, completions)
+        self.disk.lock().take(self.port, completions)
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
@@ -106,7 +103,7 @@ impl IoChannel for SimChannel {
         let end_ns = |limit| start_ns.saturating_add(nanoseconds(limit));
         let linger_ns = end_ns(options.linger);
         let deadline_ns = options.timeout.map_or(u64::MAX, end_ns);
-        let mut taken = lock(&self.disk).take(self.port, completions);
+        let mut taken = self.disk.lock().take(self.port, completions);
         if let Some(wake) = self.wake.as_deref() {
             self.system_calls += 1;
             if sleep(None, Some(wake), Some(Duration::ZERO)) {
@@ -118,19 +115,19 @@ impl IoChannel for SimChannel {
             if !self.skip(until_ns) {
                 break;
             }
-            taken += lock(&self.disk).take(self.port, completions);
+            taken += self.disk.lock().take(self.port, completions);
         }
         taken
     }
 
     fn in_flight(&self) -> u32 {
-        self.staged.len() as u32 + lock(&self.disk).in_flight(self.port)
+        self.staged.len() as u32 + self.disk.lock().in_flight(self.port)
     }
 
     fn statistics(&self) -> ChannelStatistics {
         ChannelStatistics {
             system_calls: self.system_calls,
-            ..lock(&self.disk).statistics(self.port)
+            ..self.disk.lock().statistics(self.port)
         }
     }
 
@@ -142,9 +139,9 @@ impl IoChannel for SimChannel {
 impl Drop for SimChannel {
     /// Executes the requests in flight, as a device does when a process ends.
     fn drop(&mut self) {
-        while lock(&self.disk).in_flight(self.port) > 0 {
+        while self.disk.lock().in_flight(self.port) > 0 {
             let mut ended = Vec::new();
-            if lock(&self.disk).take(self.port, &mut ended) == 0 && !self.skip(u64::MAX) {
+            if self.disk.lock().take(self.port, &mut ended) == 0 && !self.skip(u64::MAX) {
                 break;
             }
         }

@@ -1,8 +1,13 @@
 //! The control plane of a simulated device.
 
-use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::sync::Arc;
+
+use qpair_block::time::SimClock;
+use qpair_block::{
+    BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result, format_bytes,
+};
+use qpair_memory::locks::Mutex;
 
 use crate::channel::SimChannel;
 use crate::disk::Disk;
@@ -10,10 +15,6 @@ use crate::faults::{SimFaults, SimLatency};
 use crate::medium::SECTOR_BYTES;
 use crate::power::SimPower;
 use crate::trace::TraceHash;
-use qpair_block::time::SimClock;
-use qpair_block::{
-    BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result, format_bytes,
-};
 
 /// The options of a [`SimDevice`].
 #[derive(Clone, Debug)]

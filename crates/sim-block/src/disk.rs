@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use qpair_block::time::SimClock;
+use qpair_block::{ChannelStatistics, Completion, DeviceInfo, IoError, Op, Request};
 use qpair_memory::Buffer;
 
 use crate::faults::{SimFaults, SimLatency, happens};
 use crate::medium::{Medium, SECTOR_BYTES};
 use crate::power::SimPower;
 use crate::trace::TraceHash;
-use qpair_block::time::SimClock;
-use qpair_block::{ChannelStatistics, Completion, DeviceInfo, IoError, Op, Request};
 
 /// A request in flight.
 struct Pending {

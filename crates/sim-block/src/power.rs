@@ -1,10 +1,10 @@
 //! The power supply of simulated devices: all devices that share one lose power at the same moment.
 
-use qpair_memory::locks::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
 use qpair_block::time::SimClock;
+use qpair_memory::locks::Mutex;
 
 struct State {
     /// The time at which the power is cut; `u64::MAX` if that is not known yet.

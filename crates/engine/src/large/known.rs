@@ -4,15 +4,14 @@
 //! because they become free, or leave the checkpoint, under the leaf's latch. A list is read before
 //! the latch is taken again ([`KnownLists::want`]), and stays known until its pages are free.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-use qpair_format::{Error, ErrorKind, Result};
-
 use qpair_format::large::{Descriptor, Extents};
+use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 #[derive(Debug)]
 enum State {

@@ -2,7 +2,6 @@
 //! checkpoint that needs none of them.
 
 use qpair_memory::locks::Mutex;
-use std::sync::MutexGuard;
 
 /// A run of pages: the first page, and the number of pages.
 pub(crate) type Run = (u64, u64);
@@ -16,31 +15,27 @@ pub(crate) struct OldLogs {
     obsolete: Mutex<Option<Vec<Run>>>,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock()
-}
-
 impl OldLogs {
     /// Makes checkpoints name these positions until [`OldLogs::end`].
     pub(crate) fn begin(&self, places: Vec<Vec<u8>>) {
-        *lock(&self.places) = places;
+        *self.places.lock() = places;
     }
 
     /// Notes that everything in the old logs is in the trees. Checkpoints from here on do not name
     /// the old logs; once the next one is durable, `runs` are free.
     pub(crate) fn end(&self, runs: Vec<Run>) {
-        lock(&self.places).clear();
-        *lock(&self.obsolete) = Some(runs);
+        self.places.lock().clear();
+        *self.obsolete.lock() = Some(runs);
     }
 
     /// Returns the positions that checkpoints name instead of those in the logs of this
     /// incarnation.
     pub(crate) fn places(&self) -> Vec<Vec<u8>> {
-        lock(&self.places).clone()
+        self.places.lock().clone()
     }
 
     /// Takes the pages that can be freed now, if any.
     pub(crate) fn take_obsolete(&self) -> Option<Vec<Run>> {
-        lock(&self.obsolete).take()
+        self.obsolete.lock().take()
     }
 }

@@ -1,6 +1,5 @@
 //! The log device of an open store: its segments, handed out to the logs and given back.
 
-use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
@@ -8,10 +7,10 @@ use qpair_block::{BlockDevice, PAIR_SECOND_BYTES};
 use qpair_format::log::{LogGeometry, Segments};
 use qpair_format::superblock::SUPERBLOCK_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
-
 use qpair_members::LogSuperblock;
 use qpair_members::other_moment;
 use qpair_members::{Attached, SEGMENTS_PER_WORKER, make_room};
+use qpair_memory::locks::Mutex;
 
 /// A file on the log device grows to this many times the distance of checkpoints, if it can.
 const CHECKPOINTS_MAX: u64 = 4;

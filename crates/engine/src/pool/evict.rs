@@ -1,6 +1,5 @@
 //! Eviction: the hands of the clock, and what happens to a page they take.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -10,6 +9,7 @@ use qpair_format::Error;
 use qpair_format::page::{INNER_SLOT_BYTES, Node, NodeMut, checksum, slots_offset};
 use qpair_format::place::page_of;
 use qpair_format::swip::Swip;
+use qpair_memory::locks::Mutex;
 use qpair_memory::{Blocked, ExclusiveFrame, FrameIndex};
 
 use super::{Checkpoints, Pool, Root, state};

@@ -14,18 +14,19 @@ mod root;
 mod save;
 mod stall_timeout;
 
-use qpair_memory::locks::Mutex;
+pub(crate) use copies::Copies;
+pub(crate) use epochs::{Checkpoints, Epoch};
+pub(crate) use evict::Around;
+pub(crate) use root::{Root, Tree};
+pub(crate) use stall_timeout::StallTimeout;
+
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
-pub(crate) use copies::Copies;
-pub(crate) use epochs::{Checkpoints, Epoch};
-pub(crate) use evict::Around;
 use qpair_block::Buffer;
+use qpair_memory::locks::Mutex;
 use qpair_memory::{ExclusiveFrame, FrameIndex, FrameTable};
-pub(crate) use root::{Root, Tree};
-pub(crate) use stall_timeout::StallTimeout;
 
 use crate::sync::{Ticket, Waiters};
 

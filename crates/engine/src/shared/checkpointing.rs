@@ -1,11 +1,11 @@
 //! The checkpoints of a store: the barrier that every change passes, the epoch, and the record of
 //! the newest checkpoint.
 
-use qpair_memory::locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use qpair_format::image::Record;
+use qpair_memory::locks::Mutex;
 
 use crate::pool::{Checkpoints, Copies};
 use crate::space::CommitBarrier;

@@ -1,11 +1,11 @@
 //! The trees of a store: their roots, and those that are being dropped.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use qpair_format::{Error, Result};
+use qpair_memory::locks::Mutex;
 
 use super::Shared;
 use super::merging::Merging;

@@ -1,12 +1,12 @@
 //! The state of a store: its process, whether it may be changed, why it failed, and whether it is
 //! being closed.
 
-use qpair_memory::locks::Mutex;
 use std::any::Any;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 /// The work of the recovery when the store was opened.
 ///

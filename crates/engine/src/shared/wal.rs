@@ -1,10 +1,10 @@
 //! The write-ahead logs of a store: their options, their lengths, and how far they are durable.
 
-use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 
 use qpair_format::log::LogGeometry;
+use qpair_memory::locks::Mutex;
 
 use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
 use crate::log_device::LogDevice;

@@ -52,7 +52,7 @@ impl Space {
         Ok(pages)
     }
 
-    pub(super) fn allocate_some_locked(
+    fn allocate_some_locked(
         &self,
         inner: &mut Inner,
         most: u64,

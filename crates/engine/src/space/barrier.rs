@@ -1,13 +1,13 @@
 //! The barrier that every change of the trees passes, so that a checkpoint can find an instant
 //! between them.
 
-use qpair_memory::locks::Mutex;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use qpair_format::{Error, Result};
+use qpair_memory::locks::Mutex;
 
 use crate::sync::{Ticket, Waiters};
 

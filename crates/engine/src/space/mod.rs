@@ -15,20 +15,22 @@ mod inner;
 mod pieces;
 mod reservation;
 
-use qpair_memory::locks::Mutex;
+pub(crate) use barrier::{BarrierGuard, CommitBarrier};
+pub(crate) use reservation::Reservation;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use qpair_block::BlockDevice;
-use qpair_format::place::PAGES_MAX;
-use qpair_format::{Error, Result};
-
-use crate::sync::Waiters;
-pub(crate) use barrier::{BarrierGuard, CommitBarrier};
-use inner::Inner;
 use qpair_format::bitmap::Bitmap;
 use qpair_format::image::RECORD_PAGES;
-pub(crate) use reservation::Reservation;
+use qpair_format::place::PAGES_MAX;
+use qpair_format::{Error, Result};
+use qpair_memory::locks::Mutex;
+
+use inner::Inner;
+
+use crate::sync::Waiters;
 
 /// The number of bytes that may always be kept for the last checkpoint.
 const RETAINED_BYTES_MIN: u64 = 64 << 20;

@@ -1,12 +1,12 @@
 //! Closing a store: a last checkpoint, and the superblocks.
 
-use qpair_memory::locks::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use qpair_format::{ErrorKind, Result};
 use qpair_memory::FrameIndex;
+use qpair_memory::locks::Mutex;
 
 use super::{Store, StoreInner, WorkerSet};
 use crate::checkpoint::{checkpoint, on_every_worker};
@@ -237,11 +237,11 @@ async fn move_to_the_front(shared: &Arc<Shared>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use qpair_block::{RamDevice, RamOptions};
+    use qpair_format::ErrorKind;
+    use qpair_format::superblock::StoreState;
 
     use super::super::StoreOptions;
     use super::*;
-    use qpair_format::ErrorKind;
-    use qpair_format::superblock::StoreState;
 
     /// In a fork there are no workers. Calls that would wait for a worker fail at once, and nothing
     /// is written.

@@ -50,13 +50,13 @@ pub use transaction::Transaction;
 pub use transaction_range::{TaskTransactionRange, TransactionRange};
 pub use warm::WarmReport;
 
-use qpair_memory::locks::Mutex;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use qpair_block::ChannelStatistics;
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 use crate::checkpoint::checkpoint;
 use crate::incarnation::Incarnation;

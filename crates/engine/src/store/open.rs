@@ -2,15 +2,16 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
-
-use qpair_memory::locks::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use qpair_block::{ArenaOptions, BlockDevice, DeviceInfo, WakeEvent, format_bytes};
 use qpair_format::log::LogGeometry;
 use qpair_format::superblock::{SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
+use qpair_members::Attached;
+use qpair_members::LogPlace;
 use qpair_memory::FrameTable;
+use qpair_memory::locks::Mutex;
 
 use super::recover::Room;
 use super::workers::start_workers;
@@ -25,8 +26,6 @@ use crate::space::Space;
 use crate::sync::WorkerHandle;
 use crate::task::Runtime;
 use crate::tx::{Tx, TxOptions};
-use qpair_members::Attached;
-use qpair_members::LogPlace;
 
 /// The stage in which opening failed.
 enum Failed {

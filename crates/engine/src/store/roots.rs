@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use qpair_block::Request;
 use qpair_format::page::{Node, NodeInit, NodeMut};
 use qpair_format::place::page_of;
 use qpair_format::{Error, ErrorKind, Result};
@@ -108,11 +107,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     check_room_for_root(shared)?;
     let frame = scratch_frame().await?;
     let frames = &shared.pool.frames;
-    let page = latch_free(shared, frame);
-    frames.set_page_id(frame, root_place);
-    let buffer = page.begin_read();
-    let request = Request::read(shared.offset_bytes(root_place), buffer.len() as u32, buffer, 0);
-    let completion = Transfer::submit(request).done().await?;
+    let completion = Transfer::read(shared, frame, root_place).done().await?;
     let Some(buffer) = completion.buffer else {
         return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
     };

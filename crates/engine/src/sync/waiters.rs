@@ -1,11 +1,12 @@
 //! Tasks that wait for something, each with one entry however often it is polled, in the order of
 //! what they wait for.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+
+use qpair_memory::locks::Mutex;
 
 /// The value that a task waits for, and the number of its entry.
 type Place = (u64, u64);

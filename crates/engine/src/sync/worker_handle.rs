@@ -1,12 +1,12 @@
 //! The handle through which other threads reach a worker: to wake a task, or to start one.
 
-use qpair_memory::locks::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use qpair_block::WakeEvent;
+use qpair_memory::locks::Mutex;
 
 /// Names a task of one worker; a slot used again has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

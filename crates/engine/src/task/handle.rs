@@ -1,12 +1,12 @@
 //! The result of a task, for the code that waits for it.
 
-use qpair_memory::locks::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 use super::stepped::{self, Step};
 use super::{current, refuse_on_worker};

@@ -70,6 +70,14 @@ impl Transfer {
         Self { ticket: current(|worker| worker.submit_own(request)), pages: None }
     }
 
+    /// Begins to read a page into a frame that [`scratch_frame`] gave.
+    pub(crate) fn read(shared: &Shared, frame: FrameIndex, place: u64) -> Self {
+        let page = latch_free(shared, frame);
+        shared.pool.frames.set_page_id(frame, place);
+        let buffer = page.begin_read();
+        Self::submit(Request::read(shared.offset_bytes(place), buffer.len() as u32, buffer, 0))
+    }
+
     pub(crate) async fn done(mut self) -> Result<Completion> {
         let Some(ticket) = self.ticket else {
             return Err(Error::new(ErrorKind::Invalid, "the call was not made on a worker"));
@@ -150,17 +158,12 @@ impl Drop for Reserved {
 
 /// Reads a page without the pool, and checks its checksum and id.
 pub(crate) async fn read_page(shared: &Shared, page_id: u64) -> Result<Vec<u8>> {
-    let frames = &shared.pool.frames;
     let frame = scratch_frame().await?;
-    let page = latch_free(shared, frame);
-    frames.set_page_id(frame, page_id);
-    let buffer = page.begin_read();
-    let request = Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0);
-    let completion = Transfer::submit(request).done().await?;
+    let completion = Transfer::read(shared, frame, page_id).done().await?;
     let Some(buffer) = completion.buffer else {
         return Err(Error::new(ErrorKind::Io, "a read came back without its memory"));
     };
-    let page = frames.end_read(buffer);
+    let page = shared.pool.frames.end_read(buffer);
     let bytes = page.as_slice().to_vec();
     shared.pool.end_read(page);
     give_scratch(frame);

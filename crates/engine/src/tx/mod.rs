@@ -22,13 +22,13 @@ pub(crate) use transaction::{
 };
 pub use transaction::{Isolation, KeyBounds, Prefix, Savepoint, TransactionOptions};
 
-use qpair_memory::locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use qpair_block::format_bytes;
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 use commit::Recent;
 use history::{History, Queue};

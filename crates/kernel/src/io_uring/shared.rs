@@ -3,12 +3,12 @@
 //! Invariant: a ring that shares a thread holds the [`SharedThread`], whose own ring keeps the
 //! thread alive. The thread ends when the last of these rings is dropped.
 
-use qpair_block::locks::Mutex;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use io_uring::IoUring;
 use qpair_block::Result;
+use qpair_block::locks::Mutex;
 
 use super::set_up::set_up_thread;
 use crate::mode::SubmissionThread;

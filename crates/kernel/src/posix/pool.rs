@@ -1,11 +1,11 @@
 //! The threads of a channel, and the two queues between the channel and its threads.
 
-use qpair_block::locks::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use qpair_block::locks::Mutex;
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, Error, ErrorKind, Request, Result,
 };

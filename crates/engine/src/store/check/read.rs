@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use qpair_block::Request;
 use qpair_format::place::page_of;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::{Content, Finding, Job, examine};
 use crate::shared::Shared;
-use crate::task::{Transfer, give_scratch, latch_free, scratch_frame, scratch_frame_now};
+use crate::task::{Transfer, give_scratch, scratch_frame, scratch_frame_now};
 
 /// The number of reads that a task has in flight.
 const WINDOW: usize = 32;
@@ -28,12 +27,8 @@ pub(super) async fn read_all(shared: Arc<Shared>, jobs: Vec<Job>) -> Result<Vec<
             };
             let Some(frame) = frame else { break };
             let Some(job) = jobs.next() else { break };
-            let page = latch_free(&shared, frame);
-            shared.pool.frames.set_page_id(frame, job.place);
-            let buffer = page.begin_read();
-            let offset_bytes = shared.offset_bytes(job.place);
-            let request = Request::read(offset_bytes, buffer.len() as u32, buffer, 0);
-            reading.push_back((job, Transfer::submit(request)));
+            let transfer = Transfer::read(&shared, frame, job.place);
+            reading.push_back((job, transfer));
         }
         let Some((job, transfer)) = reading.pop_front() else { return Ok(findings) };
         let completion = transfer.done().await?;

@@ -4,7 +4,6 @@
 //! a gathering, one task makes all changes of a key. A change says what the key has afterwards, so
 //! of several changes only the last need be made, and making a change again does no harm.
 
-use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -14,6 +13,7 @@ use std::task::{Poll, Waker};
 use qpair_format::Result;
 use qpair_format::large::Descriptor;
 use qpair_format::log::{Operation, Record};
+use qpair_memory::locks::Mutex;
 use qpair_memory::prefetch_bytes;
 
 use super::gather::{After, Gathered, Redo, Step, sort};

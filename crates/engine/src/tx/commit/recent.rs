@@ -3,11 +3,12 @@
 //! Invariant: the keys of every applied commit whose timestamp was given after [`Recent::begin`]
 //! are kept until that [`Validating`] is dropped, or it is known that some are missing.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use qpair_memory::locks::Mutex;
 
 use crate::oracle::TimestampOracle;
 use crate::tx::transaction::KeyList;

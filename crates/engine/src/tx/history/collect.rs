@@ -14,7 +14,7 @@ use crate::tx::{Tx, slot_here};
 
 /// A commit whose before-images are kept.
 #[derive(Debug)]
-pub(in crate::tx) struct Old {
+pub(super) struct Old {
     pub(super) timestamp: u64,
     pub(super) rows: Vec<RowRef>,
     pub(super) bytes: u64,

@@ -39,7 +39,7 @@ impl History {
     }
 
     /// Whether a task is merging runs.
-    pub(in crate::tx) fn is_merging(&self) -> bool {
+    pub(super) fn is_merging(&self) -> bool {
         self.merges.load(Ordering::Acquire)
     }
 

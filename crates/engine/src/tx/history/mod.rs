@@ -20,11 +20,11 @@ pub(super) use collect::Queue;
 pub(crate) use collect::{collect, spill};
 pub(super) use part::{Part, Reader};
 
-use qpair_memory::locks::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use qpair_format::Result;
+use qpair_memory::locks::Mutex;
 
 use run::SortedRun;
 
@@ -92,7 +92,7 @@ impl History {
     }
 
     /// Returns the memory that the runs need, in bytes.
-    pub(in crate::tx) fn memory_bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
@@ -148,7 +148,7 @@ impl History {
 
     /// Removes the runs that no snapshot at or above `oldest` needs; their pages become free when
     /// no task reads them any more.
-    pub(in crate::tx) fn forget(&self, oldest: u64) {
+    fn forget(&self, oldest: u64) {
         if self.newest.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -169,7 +169,7 @@ impl History {
     }
 
     /// Returns the greatest bound of any run; `None` if there are no runs.
-    pub(in crate::tx) fn newest(&self) -> Option<u64> {
+    fn newest(&self) -> Option<u64> {
         Some(self.newest.load(Ordering::Acquire)).filter(|newest| *newest > 0)
     }
 

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use qpair_block::Request;
 use qpair_format::page::field;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -100,7 +99,7 @@ pub(super) async fn read(
         };
         match frame {
             Ok(frame) => {
-                transfers.under_way.push_back(begin_read(shared, frame, run.page_id(*index)))
+                transfers.under_way.push_back(Transfer::read(shared, frame, run.page_id(*index)))
             }
             Err(error) => {
                 outcome = Err(error);
@@ -116,11 +115,4 @@ pub(super) async fn read(
         }
     }
     outcome.map(|()| pages)
-}
-
-fn begin_read(shared: &Shared, frame: qpair_memory::FrameIndex, page_id: u64) -> Transfer {
-    let page = latch_free(shared, frame);
-    shared.pool.frames.set_page_id(frame, page_id);
-    let buffer = page.begin_read();
-    Transfer::submit(Request::read(shared.offset_bytes(page_id), buffer.len() as u32, buffer, 0))
 }

@@ -1,6 +1,5 @@
 //! A run: images in the order of tree, key and timestamp, on pages of their own.
 
-use qpair_memory::locks::Mutex;
 use std::collections::HashSet;
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +8,12 @@ use std::sync::{Arc, Weak};
 use qpair_format::large::Descriptor;
 use qpair_format::page::{HEADER_BYTES, PageKind, damage, field};
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_memory::locks::Mutex;
 
 use super::before_image::{BeforeImageRef, images};
 use super::filter::Filter;
 use crate::tx::Tx;
-use crate::tx::versions::hash_of;
+use crate::tx::versions::{hash_of, is_within};
 
 /// A page of a run: its id, and the place of its first image.
 struct Page {
@@ -203,13 +203,7 @@ impl SortedRun {
             Bound::Unbounded => self.before(|first| first < (tree, &[], 0)),
         };
         let end = self.before(|(of, key, _)| {
-            of < tree
-                || of == tree
-                    && match high {
-                        Bound::Included(high) => key <= high,
-                        Bound::Excluded(high) => key < high,
-                        Bound::Unbounded => true,
-                    }
+            of < tree || of == tree && is_within((Bound::Unbounded, high), key)
         });
         start.saturating_sub(1)..end
     }

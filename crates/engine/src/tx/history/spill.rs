@@ -24,7 +24,7 @@ type Sorted = BTreeMap<(u32, Box<[u8]>, u64), BeforeImage>;
 
 /// Writes the oldest images of a slot's commits to the device, run by run, as long as older values
 /// take too much memory.
-pub(in crate::tx) async fn spill(tx: &Arc<Tx>, slot: usize) {
+pub(super) async fn spill(tx: &Arc<Tx>, slot: usize) {
     let shared = &tx.shared;
     // A close waits until this has ended; if a close has begun, all images are dropped anyway.
     let Some(_entered) = Entered::new(shared) else { return };

@@ -1,7 +1,8 @@
 //! The names of open tables, for error messages.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
+
+use qpair_memory::locks::Mutex;
 
 /// The names of open tables, by the ids of their trees.
 #[derive(Debug, Default)]

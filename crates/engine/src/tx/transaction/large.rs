@@ -1,12 +1,12 @@
 //! Large values of uncommitted transactions: pages that were written, and that nothing refers to
 //! yet.
 
-use qpair_memory::locks::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qpair_format::large::Extents;
 use qpair_format::{Error, Result};
+use qpair_memory::locks::Mutex;
 
 use crate::shared::Shared;
 use crate::task::Reserved;

@@ -7,13 +7,13 @@
 //! Lock order: a shard's lock is taken under a leaf's latch, never the other way round; the lists'
 //! locks are taken under a shard's.
 
-use qpair_memory::locks::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use qpair_format::head::head_u64;
 use qpair_format::page::LeafValue;
+use qpair_memory::locks::Mutex;
 
 use super::bounds::Bounds;
 use super::deleted_keys::{DeletedKeys, Found, Span, Wanted};

@@ -171,7 +171,7 @@ impl TxState {
         (self.durability != Durability::Async, self.seen)
     }
 
-    pub(super) fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+    fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         if self.isolation == Isolation::Serializable && !self.read_only {
             self.reads.key(tree, key, self.bytes_max.saturating_sub(self.writes.size_bytes()))?;
         }

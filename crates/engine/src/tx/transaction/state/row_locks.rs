@@ -63,7 +63,7 @@ impl TxState {
     }
 
     /// Returns an error if the transaction's locks, reads and writes exceed its limit.
-    pub(super) fn check_locks(&self) -> Result<()> {
+    fn check_locks(&self) -> Result<()> {
         let bytes = self.locks_bytes() + self.writes.size_bytes() + self.reads.size_bytes();
         if bytes <= self.bytes_max {
             return Ok(());
