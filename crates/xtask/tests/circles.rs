@@ -5,7 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
+
+use sources::{crates, sources};
+
+mod sources;
 
 /// The crates whose modules have an order.
 const CRATES: &[&str] = &["bench", "cli"];
@@ -18,9 +22,12 @@ struct Crate(BTreeMap<Module, (String, BTreeSet<Module>)>);
 
 impl Crate {
     fn read(name: &str) -> Self {
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let mut texts = BTreeMap::new();
-        collect(&crates.join(name).join("src"), "", &mut texts);
+        let folder = crates().join(name).join("src");
+        let text = |path: PathBuf| {
+            let file = path.strip_prefix(&folder).unwrap().to_str().unwrap();
+            (file.to_owned(), fs::read_to_string(&path).unwrap())
+        };
+        let texts: BTreeMap<_, _> = sources(&folder).into_iter().map(text).collect();
         assert!(texts.len() > 1, "crate {name} has no modules");
         Self::of(&texts)
     }
@@ -66,19 +73,6 @@ impl Crate {
         let found = self.0[module].1.iter().find_map(|next| self.circle_from(next, done, way));
         way.pop();
         found
-    }
-}
-
-/// Reads the sources below a folder, by their paths from the crate's `src`.
-fn collect(folder: &Path, prefix: &str, texts: &mut BTreeMap<String, String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = format!("{prefix}{}", path.file_name().unwrap().to_str().unwrap());
-        if path.is_dir() {
-            collect(&path, &format!("{name}/"), texts);
-        } else if name.ends_with(".rs") {
-            texts.insert(name, fs::read_to_string(path).unwrap());
-        }
     }
 }
 

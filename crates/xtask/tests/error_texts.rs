@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use collect::{Role, Text, collect};
+use sources::{crates, sources};
 
 #[path = "error_texts/collect.rs"]
 mod collect;
@@ -17,39 +18,33 @@ mod collect;
 mod rules;
 #[path = "error_texts/source.rs"]
 mod source;
+mod sources;
 
 /// Crates whose texts users do not see: they simulate, judge, attack, or run competing engines.
 const OF_TESTS: [&str; 6] = ["conformance", "hostile", "isolation", "peers", "sim", "xtask"];
 
-/// Returns the sources of a folder without files of tests.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
-    entries.sort();
-    for path in entries {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        match path.is_dir() {
-            true if name != "tests" => sources(&path, found),
-            false if name.ends_with(".rs") && name != "tests.rs" => found.push(path),
-            _ => {}
-        }
-    }
+/// Whether a path from the workspace's root is that of a file of tests.
+fn is_of_tests(place: &Path) -> bool {
+    place.iter().any(|part| part == "tests" || part == "tests.rs")
 }
 
 /// Returns the texts of all crates, each with the path of its file.
 fn all_texts() -> Vec<(PathBuf, Text)> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for entry in fs::read_dir(crates).unwrap() {
+    for entry in fs::read_dir(crates()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.join("src").is_dir() && !OF_TESTS.contains(&name) {
-            sources(&path.join("src"), &mut files);
+            files.extend(sources(&path.join("src")));
         }
     }
     let mut found = Vec::new();
     for file in files {
+        let place = file.strip_prefix(crates().parent().unwrap()).unwrap();
+        if is_of_tests(place) {
+            continue;
+        }
         let tokens = source::tokens(&fs::read_to_string(&file).unwrap());
-        let place = file.strip_prefix(crates.parent().unwrap()).unwrap();
         let texts = collect(&source::without_tests(tokens));
         found.extend(texts.into_iter().map(|text| (place.to_owned(), text)));
     }

@@ -4,25 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{crates, sources};
+
+mod sources;
 
 const LINES_MAX: usize = 500;
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn long_files_say_why() {
-    let mut found = Vec::new();
-    sources(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap(), &mut found);
+    let mut found = sources(crates());
     assert!(found.len() > 1000, "the sources were not found");
     found.retain(|path| {
         let text = fs::read_to_string(path).unwrap();

@@ -65,12 +65,12 @@ impl Backup {
         let bytes = report.pages * report.page_size as u64;
         let (source, target) = (self.store.store.display(), self.target.display());
         let object = json!({
-                "store": source.to_string(),
-                "target": target.to_string(),
-                "id": report.id,
-                "timestamp": report.timestamp,
-                "pages": report.pages,
-                "bytes": bytes,
+            "store": source.to_string(),
+            "target": target.to_string(),
+            "id": report.id,
+            "timestamp": report.timestamp,
+            "pages": report.pages,
+            "bytes": bytes,
         });
         self.show.print(&object, || {
             vec![format!(

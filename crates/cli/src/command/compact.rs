@@ -67,12 +67,12 @@ impl Compact {
             .unwrap_or((report.bytes_before, report.bytes_after));
         let name = self.store.store.display();
         let object = json!({
-                "store": name.to_string(),
-                "bytes_before": bytes_before,
-                "bytes_after": bytes_after,
-                "moved_pages": report.moved_pages,
-                "bytes_behind": report.bytes_behind,
-                "elapsed_s": report.elapsed.as_secs_f64(),
+            "store": name.to_string(),
+            "bytes_before": bytes_before,
+            "bytes_after": bytes_after,
+            "moved_pages": report.moved_pages,
+            "bytes_behind": report.bytes_behind,
+            "elapsed_s": report.elapsed.as_secs_f64(),
         });
         self.show.print(&object, || {
             let mut lines = vec![format!(

@@ -68,12 +68,12 @@ impl Copy {
         closed?;
         let (source, target) = (self.store.store.display(), self.target.display());
         let object = json!({
-                "store": source.to_string(),
-                "target": target.to_string(),
-                "id": report.id,
-                "tables": report.tables,
-                "records": report.records,
-                "page_size": report.page_size,
+            "store": source.to_string(),
+            "target": target.to_string(),
+            "id": report.id,
+            "tables": report.tables,
+            "records": report.records,
+            "page_size": report.page_size,
         });
         self.show.print(&object, || {
             vec![format!(

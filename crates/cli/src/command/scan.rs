@@ -5,8 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 
 use crate::failure::{Exit, Result};
-use crate::load::Format;
-use crate::load::write_record;
+use crate::load::{Format, write_record};
 use crate::parse::key::KeyArgs;
 use crate::parse::store::{Effort, StoreArgs, TableArgs};
 use crate::show::output::Output;

@@ -148,8 +148,11 @@ fn curves(group: &Group, points: impl Fn(&Series) -> Vec<Dot>) -> Curves {
 }
 
 fn caption(group: &Group, metric: Metric, x_label: &str) -> String {
-    let title = if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
-    format!("{}{title}, by {x_label}", capital(metric.unit().0))
+    format!("{}{}, by {x_label}", capital(metric.unit().0), after_comma(&group.title))
+}
+
+fn after_comma(title: &str) -> String {
+    if title.is_empty() { String::new() } else { format!(", {title}") }
 }
 
 /// Plots the median latency against the throughput that was reached with it, along the axis of the
@@ -185,8 +188,7 @@ fn distributions(report: &StudyReport, plan: &Plan, group: &Group) -> Vec<Chart>
         }
         let x = Axis::of_found(Scale::Log, xs.into_iter());
         let y = Axis::of_found(Scale::Linear, std::iter::once(100.0));
-        let title =
-            if group.title.is_empty() { String::new() } else { format!(", {}", group.title) };
+        let title = after_comma(&group.title);
         let (label, load) = (&plan.x_label, number_of_axis(load));
         let caption = format!("Share of requests, %, by latency, us{title}, {label} {load}");
         Some(Chart::new(caption, "latency, us", (x, y), curves))
@@ -223,10 +225,7 @@ fn table(report: &StudyReport, experiment: &ExperimentReport) -> String {
         for series in &group.series {
             for (x, config) in &series.points {
                 let Some(point) = report.point(config) else { continue };
-                let label = match group.title.as_str() {
-                    "" => series.label.clone(),
-                    title => format!("{}, {title}", series.label),
-                };
+                let label = format!("{}{}", series.label, after_comma(&group.title));
                 let _ = write!(
                     out,
                     "<tr><td>{}</td><td class=\"number\">{}</td>",

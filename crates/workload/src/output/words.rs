@@ -1,8 +1,7 @@
 //! Formats numbers for people: three significant digits, and the unit.
 
 /// Formats a time in nanoseconds: "850 ns", "1.25 us", "12.3 ms", "4.20 s".
-#[must_use]
-pub fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     let (scaled, unit) = match ns {
         ns if ns < 999.5 => return format!("{ns:.0} ns"),
         ns if ns < 999.5e3 => (ns / 1e3, "us"),
@@ -13,8 +12,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// Formats a number with three significant digits, but never drops digits before the point.
-#[must_use]
-pub fn digits(number: f64) -> String {
+pub(super) fn digits(number: f64) -> String {
     match number {
         n if n < 9.995 => format!("{n:.2}"),
         n if n < 99.95 => format!("{n:.1}"),
@@ -57,21 +55,18 @@ pub fn bytes(amount: f64) -> String {
 }
 
 /// Formats a size that the user chose, exactly: "4 KiB", "1000 B".
-#[must_use]
-pub fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).trailing_zeros() / 10).min(units.len() as u32 - 1);
     format!("{} {}", bytes >> (10 * power), units[power as usize])
 }
 
-#[must_use]
-pub fn bandwidth(bytes_per_s: f64) -> String {
+pub(super) fn bandwidth(bytes_per_s: f64) -> String {
     format!("{}/s", bytes(bytes_per_s))
 }
 
 /// Formats a duration that the user chose: "10 s", "0.5 s", "250 us".
-#[must_use]
-pub fn duration(duration: std::time::Duration) -> String {
+pub(super) fn duration(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs_f64();
     match duration.as_nanos() {
         0 => "0 s".to_owned(),
@@ -84,8 +79,7 @@ pub fn duration(duration: std::time::Duration) -> String {
 }
 
 /// Formats a number with at most two decimals and no trailing zeroes.
-#[must_use]
-pub fn trimmed(number: f64) -> String {
+pub(super) fn trimmed(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -9,7 +9,7 @@ use qpair_bench::tpcc::{
 
 use super::store::{Lines, RunArgs, arrivals, table};
 use crate::failure::{Exit, Result};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{TASKS_MAX, parse_count, parse_rate};
 use crate::parse::store::parse_durability;
 use crate::show::bar::Bar;
@@ -99,14 +99,14 @@ impl Tpcc {
         let unfinished = interrupt.is_requested() && loaded_scale(&kv).is_err();
         kv.close()?;
         if interrupt.is_requested() {
-            eprintln!("qpair: interrupted; the store was closed");
+            let exit = interrupted("the store was closed");
             if unfinished {
                 let store = self.run.store.display();
                 eprintln!(
                     "  hint: its load did not come to its end: remove {store} before it is loaded again"
                 );
             }
-            return Ok(Exit::Interrupted);
+            return exit;
         }
         let report = outcome?;
         self.run.print(&report, &ran_on, text)?;

@@ -23,8 +23,13 @@ fn plan(lab: &Lab) -> Plan {
     let xs = counts(lab.cores());
     let of = |label: &str, channels| {
         series(label, xs.iter().copied(), |threads| {
-            let all = one_for_all_config(lab.cores(), name, drives);
-            Some(all.threads(threads).channels(channels))
+            Some(
+                Config::new(name, lab.cores())
+                    .threads(threads)
+                    .depth(DEPTH)
+                    .drives(drives, Assignment::All)
+                    .channels(channels),
+            )
         })
     };
     plan.group(
@@ -63,9 +68,3 @@ pub(crate) const ROWS: &[Row] = &[Tested(Finding {
         ])
     },
 })];
-
-/// Returns a point of the one-for-all experiment: as many threads as there are cores for, at the
-/// depth of the other experiments.
-fn one_for_all_config(lab_cores: u32, name: &str, drives: u32) -> Config {
-    Config::new(name, lab_cores).threads(lab_cores).depth(DEPTH).drives(drives, Assignment::All)
-}

@@ -24,27 +24,17 @@ fn plan(lab: &Lab) -> Plan {
     }
     let drives = lab.devices.len() as u32;
     let xs = counts(lab.cores());
-    let series = by_interface(lab, &xs, |name, threads| {
-        Some(
-            Config::new(name, lab.cores())
-                .threads(threads)
-                .depth(DEPTH)
-                .drives(drives, Assignment::All),
-        )
-    });
+    let reads = |name: &str, threads| {
+        Config::new(name, lab.cores()).threads(threads).depth(DEPTH).drives(drives, Assignment::All)
+    };
+    let series = by_interface(lab, &xs, |name, threads| Some(reads(name, threads)));
     let title = format!("all threads on {}", cores_words(lab.cores()));
     plan = plan.group(&title, series);
     if lab.devices.iter().any(|device| !device.may_write) {
         return plan.skip("44 % writes: the devices may not be written");
     }
     let mixed = by_interface(lab, &xs, |name, threads| {
-        Some(
-            Config::new(name, lab.cores())
-                .threads(threads)
-                .depth(DEPTH)
-                .drives(drives, Assignment::All)
-                .read_percent(TPCC_READ_PERCENT),
-        )
+        Some(reads(name, threads).read_percent(TPCC_READ_PERCENT))
     });
     plan.group(&format!("44 % writes, {title}"), mixed)
 }

@@ -13,11 +13,10 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [(Metric::P50Us, Scale::Linear), (Metric::P99Us, Scale::Log)];
-    let plan = Plan::new("cores", Scale::Linear, &shown);
-    let mut plan = plan;
+    let mut plan = Plan::new("cores", Scale::Linear, &shown);
     let cores: Vec<u32> = [1, 2].into_iter().filter(|cores| *cores <= lab.cores()).collect();
     if cores.len() < 2 {
-        plan = plan.skip(format!("{}: one only may be used", cores_words(2)));
+        plan = plan.skip("two cores: one only may be used");
     }
     let series = by_interface(lab, &cores, |name, cores| Some(Config::new(name, cores)));
     plan.group("queue depth 1", series)
