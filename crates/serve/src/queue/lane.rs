@@ -28,7 +28,7 @@ const BOUNCE_BYTES_MAX: u32 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) op: Op,
-    /// Whether a write must be durable before it ends, also on a device with a volatile cache.
+    /// Whether a change must be durable before it ends, also on a device with a volatile cache.
     pub(crate) durable: bool,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u32,
@@ -49,6 +49,8 @@ struct Transfer {
     /// Whether the job goes through a bounce buffer: its data does not meet the device's alignment,
     /// or the device does not write zeroes by itself.
     bounced: bool,
+    /// Whether a flush must follow the last part: only a write can go around a volatile cache.
+    needs_flush: bool,
     /// The data, while no request uses it.
     list: Option<Buffer>,
 }
@@ -173,7 +175,12 @@ impl Lane {
             self.disk.counters.bounced.fetch_add(1, Ordering::Relaxed);
         }
         let bounced = bounced || job.op == Op::WriteZeroes && !self.writes_zeroes;
-        self.transfers[usize::from(head)] = Some(Transfer { job, done_bytes: 0, bounced, list });
+        let needs_flush = job.durable
+            && info.volatile_write_cache
+            && !bounced
+            && matches!(job.op, Op::WriteZeroes | Op::Discard);
+        self.transfers[usize::from(head)] =
+            Some(Transfer { job, done_bytes: 0, bounced, needs_flush, list });
         self.busy += 1;
         self.go_on(head);
     }
@@ -212,6 +219,10 @@ impl Lane {
             buffer,
             tag: head.into(),
         };
+        self.submit(request);
+    }
+
+    fn submit(&mut self, request: Request) {
         if !self.parked.is_empty() {
             self.parked.push_back(request);
         } else if let Err(request) = self.channel.submit(request) {
@@ -277,11 +288,13 @@ impl Lane {
         if is_refused {
             self.writes_zeroes = false;
             transfer.bounced = true;
+            transfer.needs_flush = false;
         } else {
             transfer.done_bytes += part;
         }
         let is_over =
             !is_refused && (result.is_err() || transfer.done_bytes >= transfer.job.len_bytes);
+        let must_flush = is_over && result.is_ok() && std::mem::take(&mut transfer.needs_flush);
         if let Some(next) = next {
             self.go_on(next);
         }
@@ -289,9 +302,118 @@ impl Lane {
             self.go_on(head);
             return None;
         }
+        if must_flush {
+            self.submit(Request::flush(tag));
+            return None;
+        }
         let Transfer { job, list, .. } = self.transfers[usize::from(head)].take()?;
         self.busy -= 1;
         self.disk.counters.count(job.op, job.len_bytes, result);
         Some(End { head, job, list, result })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use qpair_block::{BlockDevice, ChannelStatistics, RamDevice, RamOptions, WaitOptions};
+
+    use super::*;
+
+    type Seen = Arc<Mutex<Vec<(Op, bool)>>>;
+
+    /// A device with a volatile cache that notes each request: its operation, and whether it goes
+    /// around the cache.
+    #[derive(Debug)]
+    struct Noting {
+        info: DeviceInfo,
+        inner: Arc<dyn BlockDevice>,
+        seen: Seen,
+    }
+
+    impl BlockDevice for Noting {
+        fn info(&self) -> &DeviceInfo {
+            &self.info
+        }
+
+        fn size_bytes(&self) -> u64 {
+            self.inner.size_bytes()
+        }
+
+        fn grow(&self, size_bytes: u64) -> Result<()> {
+            self.inner.grow(size_bytes)
+        }
+
+        fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+            let inner = self.inner.open_channel(options)?;
+            Ok(Box::new(NotingChannel { inner, seen: self.seen.clone() }))
+        }
+    }
+
+    struct NotingChannel {
+        inner: Box<dyn IoChannel>,
+        seen: Seen,
+    }
+
+    impl IoChannel for NotingChannel {
+        fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+            self.seen.lock().unwrap().push((request.op, request.force_unit_access));
+            self.inner.submit(request)
+        }
+
+        fn kick(&mut self) {
+            self.inner.kick();
+        }
+
+        fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+            self.inner.poll(completions)
+        }
+
+        fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+            self.inner.wait(completions, options)
+        }
+
+        fn in_flight(&self) -> u32 {
+            self.inner.in_flight()
+        }
+
+        fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
+            self.inner.completion_fd()
+        }
+
+        fn statistics(&self) -> ChannelStatistics {
+            self.inner.statistics()
+        }
+    }
+
+    /// Runs a job without data to its end on a device that writes zeroes by itself or does not, and
+    /// returns the requests that the device has seen.
+    fn requests_of(op: Op, durable: bool, writes_zeroes: bool) -> Vec<(Op, bool)> {
+        let ram = RamDevice::new(RamOptions::default()).unwrap();
+        let info = DeviceInfo { volatile_write_cache: true, writes_zeroes, ..ram.info().clone() };
+        let seen = Seen::default();
+        let device = Noting { info, inner: Arc::new(ram), seen: seen.clone() };
+        let disk = Arc::new(Disk::new("d", Arc::new(device)));
+        let arena = Arena::new(4096, 1, disk.device.info().arena_options()).unwrap();
+        let mut lane = Lane::open(&disk, &arena, 4).unwrap();
+        lane.begin(3, Job { op, durable, offset_bytes: 4096, len_bytes: 8192 }, None);
+        let mut ended = Vec::new();
+        while lane.busy() > 0 {
+            lane.settle(|end| ended.push((end.head, end.job.op, end.result)));
+        }
+        assert_eq!(ended, [(3, op, Ok(()))]);
+        let seen = seen.lock().unwrap().clone();
+        seen
+    }
+
+    #[test]
+    fn a_durable_change_that_no_write_makes_is_flushed_once() {
+        for op in [Op::WriteZeroes, Op::Discard] {
+            assert_eq!(requests_of(op, true, true), [(op, false), (Op::Flush, false)]);
+            assert_eq!(requests_of(op, false, true), [(op, false)]);
+        }
+        // Zeroes by writes go around the cache, and need no flush.
+        assert_eq!(requests_of(Op::WriteZeroes, true, false), [(Op::Write, true)]);
     }
 }
