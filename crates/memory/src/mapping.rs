@@ -14,6 +14,9 @@ use crate::arena::{HUGE_PAGE, map_aligned};
 use crate::guard::Cover;
 use crate::shared::SharedBytes;
 
+/// The length from which zeroing releases the memory instead of writing to it.
+const RELEASE_BYTES: usize = 64 << 10;
+
 /// A range of a file, mapped and shared. Accessed only through [`SharedBytes`].
 pub struct Mapping {
     base: NonNull<u8>,
@@ -255,6 +258,25 @@ impl Mapping {
             let at = self.base.as_ptr().add(offset).cast();
             rustix::mm::madvise(at, len, Advice::LinuxDontNeed)?;
         }
+        Ok(())
+    }
+
+    /// Fills a range with zeroes, of which nothing is filled if it does not lie inside. Large ranges
+    /// are given back to the kernel, like [`Mapping::release`], except for parts of pages at the
+    /// ends.
+    ///
+    /// # Errors
+    /// Returns the error of madvise.
+    pub fn zero(&self, offset: usize, len: usize) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        if self.kind != Kind::Anonymous || len < RELEASE_BYTES.max(2 * page) {
+            self.bytes().zero(offset, len);
+            return Ok(());
+        }
+        let (first, end) = (offset.next_multiple_of(page), (offset + len) / page * page);
+        self.bytes().zero(offset, first - offset);
+        self.release(first, end - first)?;
+        self.bytes().zero(end, offset + len - end);
         Ok(())
     }
 

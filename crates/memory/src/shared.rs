@@ -155,6 +155,15 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
+    /// Fetches the first cache lines of a range that is copied soon: the processor then detects the
+    /// pattern, and fetches the rest.
+    #[inline(always)]
+    pub fn prefetch_start(self, offset: usize) {
+        for line in 0..16 {
+            self.prefetch(offset.wrapping_add(64 * line));
+        }
+    }
+
     /// Returns a part of the bytes, or `None` if it does not lie inside or is not aligned to 8.
     #[inline]
     #[must_use]

@@ -28,6 +28,11 @@ impl ReadyQueue {
     }
 
     #[inline]
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.ended.len() >= self.depth
     }

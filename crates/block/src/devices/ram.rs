@@ -1,9 +1,14 @@
 //! The RAM device: a disk in memory that is lost with the process.
 //!
-//! Memory is divided into chunks, each with its own lock, so that workers contend only for the same
-//! chunk. A channel has its own list of chunks and asks for a new one when the device has grown
-//! past it, so the list needs no lock per request.
+//! Memory is divided into chunks of huge pages, where the kernel has them: most reads of a device
+//! that is larger than the caches would otherwise miss the TLB. A channel has its own list of chunks
+//! and asks for a new one when the device has grown past it, so the list needs no lock per request.
+//! Nor does a copy: as on a drive, a read beside a write of the same bytes returns a mix of both.
+//!
+//! A request is executed when the next one is submitted, or at the kick: meanwhile the processor
+//! fetches the first lines of its bytes, which it cannot predict.
 
+use qpair_memory::Mapping;
 use qpair_memory::locks::RwLock;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -18,9 +23,9 @@ use crate::seam::error::{Error, ErrorKind, IoError, Result};
 use crate::seam::request::{Completion, Op, Request};
 use crate::seam::size::format_bytes;
 
-/// The number of bytes under one lock. It is large enough that the allocator maps each chunk,
-/// zeroed and not touched before use.
-const CHUNK_BYTES: usize = 256 << 10;
+/// The number of bytes that are mapped at a time, zeroed and not touched before use: few enough
+/// mappings for a device of a terabyte.
+const CHUNK_BYTES: usize = 64 << 20;
 
 /// The options of a [`RamDevice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,22 +46,24 @@ impl Default for RamOptions {
     }
 }
 
-type Chunk = Arc<RwLock<Box<[u8]>>>;
-
 struct Memory {
-    chunks: RwLock<Vec<Chunk>>,
+    chunks: RwLock<Vec<Arc<Mapping>>>,
     /// Stored after the chunks below it are in the list.
     size_bytes: AtomicU64,
 }
 
 impl Memory {
-    fn extend_to(&self, size_bytes: u64) {
+    fn extend_to(&self, name: &str, size_bytes: u64) -> Result<()> {
         let mut chunks = self.chunks.write();
         while (chunks.len() as u64) * (CHUNK_BYTES as u64) < size_bytes {
-            chunks.push(Arc::new(RwLock::new(vec![0; CHUNK_BYTES].into_boxed_slice())));
+            let chunk = Mapping::new_anonymous(CHUNK_BYTES).map_err(|cause| {
+                Error::os(cause, format!("{name}: mapping {}", format_bytes(size_bytes)))
+            })?;
+            chunks.push(chunk);
         }
         // Release: a reader of this size finds the chunks.
         self.size_bytes.fetch_max(size_bytes, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -90,7 +97,7 @@ impl RamDevice {
         let info = DeviceInfo {
             name,
             interface: "ram".into(),
-            mode: "copies on submission".into(),
+            mode: "copies, when the next request is submitted or at the kick".into(),
             logical_block_bytes,
             memory_alignment_bytes: 1,
             transfer_bytes_max: 1 << 30,
@@ -105,7 +112,7 @@ impl RamDevice {
             shared_memory: false,
         };
         let memory = Memory { chunks: RwLock::default(), size_bytes: AtomicU64::new(0) };
-        memory.extend_to(size_bytes);
+        memory.extend_to(&info.name, size_bytes)?;
         Ok(Self { info, memory: Arc::new(memory) })
     }
 }
@@ -154,8 +161,7 @@ impl BlockDevice for RamDevice {
             Error::new(ErrorKind::NoSpace, "a device's size cannot exceed 2^64 bytes")
         })?;
         check_memory(&self.info.name, size_bytes)?;
-        self.memory.extend_to(size_bytes);
-        Ok(())
+        self.memory.extend_to(&self.info.name, size_bytes)
     }
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
@@ -164,6 +170,7 @@ impl BlockDevice for RamDevice {
             info: self.info.clone(),
             memory: self.memory.clone(),
             chunks: Vec::new(),
+            next: None,
             ready: ReadyQueue::new(options),
         }))
     }
@@ -174,11 +181,29 @@ struct RamChannel {
     memory: Arc<Memory>,
     /// This channel's copy of the list of chunks, which is shorter than the device's after the
     /// device has grown.
-    chunks: Vec<Chunk>,
+    chunks: Vec<Arc<Mapping>>,
+    /// The request whose first lines are being fetched.
+    next: Option<Request>,
     ready: ReadyQueue,
 }
 
 impl RamChannel {
+    #[inline]
+    fn chunk(&self, at: u64) -> Option<(&Mapping, usize)> {
+        let chunk = self.chunks.get((at / CHUNK_BYTES as u64) as usize)?;
+        Some((chunk, (at % CHUNK_BYTES as u64) as usize))
+    }
+
+    /// Executes the request whose turn it is.
+    #[inline]
+    fn execute_next(&mut self) {
+        if let Some(mut request) = self.next.take() {
+            let result = self.execute(&mut request);
+            self.ready.push(request, result);
+        }
+    }
+
+    #[inline]
     fn execute(&mut self, request: &mut Request) -> std::result::Result<(), IoError> {
         self.info.check(request, self.memory.size_bytes.load(Ordering::Acquire))?;
         if request.op == Op::Flush {
@@ -191,23 +216,12 @@ impl RamChannel {
         let mut at = request.offset_bytes;
         let mut in_buffer = request.buffer_offset_bytes as usize;
         while at < end_bytes {
-            let start = (at % CHUNK_BYTES as u64) as usize;
+            let (chunk, start) = self.chunk(at).ok_or(IoError::INVALID)?;
             let len = (CHUNK_BYTES - start).min((end_bytes - at) as usize);
-            let chunk =
-                self.chunks.get((at / CHUNK_BYTES as u64) as usize).ok_or(IoError::INVALID)?;
             match (request.op, &mut request.buffer) {
-                (Op::Read, Some(buffer)) => {
-                    let bytes = chunk.read();
-                    buffer.copy_from(in_buffer, &bytes[start..start + len]);
-                }
-                (Op::Write, Some(buffer)) => {
-                    let mut bytes = chunk.write();
-                    buffer.copy_to(in_buffer, &mut bytes[start..start + len]);
-                }
-                _ => {
-                    let mut bytes = chunk.write();
-                    bytes[start..start + len].fill(0);
-                }
+                (Op::Read, Some(buffer)) => buffer.copy_in(in_buffer, chunk.bytes(), start, len),
+                (Op::Write, Some(buffer)) => buffer.copy_out(in_buffer, chunk.bytes(), start, len),
+                _ => chunk.zero(start, len).map_err(|_| IoError::IO)?,
             }
             at += len as u64;
             in_buffer += len;
@@ -217,27 +231,37 @@ impl RamChannel {
 }
 
 impl IoChannel for RamChannel {
-    fn submit(&mut self, mut request: Request) -> std::result::Result<(), Request> {
-        if self.ready.is_full() {
+    #[inline]
+    fn submit(&mut self, request: Request) -> std::result::Result<(), Request> {
+        if self.in_flight() as usize >= self.ready.depth() {
             return Err(request);
         }
-        let result = self.execute(&mut request);
-        self.ready.push(request, result);
+        if let Some((chunk, start)) = self.chunk(request.offset_bytes) {
+            chunk.bytes().prefetch_start(start);
+        }
+        self.execute_next();
+        self.next = Some(request);
         Ok(())
     }
 
-    fn kick(&mut self) {}
+    #[inline]
+    fn kick(&mut self) {
+        self.execute_next();
+    }
 
+    #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.execute_next();
         self.ready.poll(completions)
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>, options: WaitOptions) -> usize {
+        self.execute_next();
         self.ready.wait(completions, options)
     }
 
     fn in_flight(&self) -> u32 {
-        self.ready.in_flight()
+        self.ready.in_flight() + u32::from(self.next.is_some())
     }
 
     fn statistics(&self) -> ChannelStatistics {

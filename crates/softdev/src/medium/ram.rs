@@ -8,12 +8,6 @@ use qpair_memory::{Mapping, SharedBytes};
 use super::MediumResult;
 use qpair_pci::model::DmaSpan;
 
-/// The length from which zeroing releases the memory instead of writing to it.
-const RELEASE_BYTES: u64 = 64 << 10;
-const PAGE_BYTES: u64 = 4096;
-/// The number of lines of 64 bytes to prefetch.
-const PREFETCH_LINES: usize = 16;
-
 #[derive(Debug)]
 pub(crate) struct RamMedium {
     mapping: Arc<Mapping>,
@@ -40,13 +34,9 @@ impl RamMedium {
         self.mapping.bytes()
     }
 
-    /// Prefetches the first lines of a range that is copied soon. The processor then detects the
-    /// pattern, and prefetches the rest.
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: u64) {
-        for line in 0..PREFETCH_LINES {
-            self.bytes().prefetch((at as usize).wrapping_add(64 * line));
-        }
+        self.bytes().prefetch_start(at as usize);
     }
 
     #[inline]
@@ -76,14 +66,6 @@ impl RamMedium {
     }
 
     pub(crate) fn zero(&self, at: u64, len: u64) -> MediumResult {
-        if len < RELEASE_BYTES {
-            self.bytes().zero(at as usize, len as usize);
-            return Ok(());
-        }
-        let (first, end) = (at.next_multiple_of(PAGE_BYTES), (at + len) / PAGE_BYTES * PAGE_BYTES);
-        self.bytes().zero(at as usize, (first - at) as usize);
-        self.mapping.release(first as usize, (end - first) as usize)?;
-        self.bytes().zero(end as usize, (at + len - end) as usize);
-        Ok(())
+        Ok(self.mapping.zero(at as usize, len as usize)?)
     }
 }
