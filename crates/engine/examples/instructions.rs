@@ -1,5 +1,5 @@
-//! A fixed run of lookups or updates in memory, for callgrind to count: `instructions
-//! get|get_with|put COUNT`. `cargo xtask instructions` calls it.
+//! A fixed run of lookups, updates or transactions in memory, for callgrind to count:
+//! `instructions get|get_with|put|commit COUNT`. A transaction reads ten records and updates two. `cargo xtask instructions` calls it.
 
 #![allow(clippy::print_stderr, reason = "an example says how it is called")]
 
@@ -30,11 +30,23 @@ fn run(what: &str, count: u64) -> Result<()> {
     let table = store.table("t")?;
     table.bulk_load((0..RECORDS).map(|key| Ok((key.to_be_bytes().to_vec(), VALUE.to_vec()))))?;
     let mut key = 1_u64;
-    for _ in 0..count {
+    let mut next = || {
         // Knuth's generator: the same keys everywhere.
         key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let record = ((key >> 33) % RECORDS).to_be_bytes();
+        ((key >> 33) % RECORDS).to_be_bytes()
+    };
+    for _ in 0..count {
+        let record = next();
         match what {
+            "commit" => {
+                let mut transaction = store.begin();
+                for _ in 0..10 {
+                    std::hint::black_box(transaction.get(&table, &next())?);
+                }
+                transaction.put(&table, &record, &VALUE)?;
+                transaction.put(&table, &next(), &VALUE)?;
+                transaction.commit()?;
+            }
             "put" => drop(table.put(&record, &VALUE)?),
             "get_with" => {
                 let _ = table.get_with(&record, |value| *std::hint::black_box(&value.len()))?;
@@ -52,9 +64,9 @@ fn main() -> ExitCode {
         _ => None,
     };
     let outcome = match asked {
-        Some((what @ ("get" | "get_with" | "put"), count)) => run(what, count),
+        Some((what @ ("get" | "get_with" | "put" | "commit"), count)) => run(what, count),
         _ => {
-            eprintln!("instructions get|get_with|put COUNT");
+            eprintln!("instructions get|get_with|put|commit COUNT");
             return ExitCode::from(2);
         }
     };

@@ -1,11 +1,12 @@
-//! Counts the instructions of a lookup and an update in memory with callgrind, and compares them
-//! with recorded counts.
+//! Counts the instructions of operations with callgrind, and compares them with recorded counts: a
+//! lookup, an update and a transaction in memory, a request of `bench io`, and one of a disk's queue
+//! in the target.
 //!
 //! Counts of different compiler versions are not compared, since the generated code depends on the
 //! compiler.
 
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Options of `cargo xtask instructions`.
 #[derive(clap::Args)]
@@ -19,13 +20,66 @@ pub(crate) struct Options {
     /// File with the recorded counts
     #[arg(long, value_name = "FILE", default_value = "docs/measure/instructions.txt")]
     file: PathBuf,
-    /// Folder of the examples that were built with the profile `ci`
+    /// Folder with `qpair` and `examples/`, built with the profile `ci`
     #[arg(long, value_name = "FOLDER")]
-    examples: PathBuf,
+    built: PathBuf,
 }
 
 /// The numbers of operations of two runs. The difference of their instruction counts is used.
 const COUNTS: [u64; 2] = [10_000, 60_000];
+/// The number of requests in a turn of the target's test.
+const TURN_REQUESTS: u64 = 4;
+
+/// What is counted.
+const NAMES: [&str; 5] = ["get", "put", "commit", "bench-io", "target"];
+
+/// Returns the run of a number of operations.
+fn program(built: &Path, target_test: &Path, name: &str, count: u64) -> Command {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    let count_text = count.to_string();
+    match name {
+        "bench-io" => valgrind.arg(built.join("qpair")).args([
+            "bench",
+            "io",
+            "--name=counted",
+            "--filename=null:size=1GiB",
+            "--rw=randread",
+            "--norandommap",
+            "--bs=4k",
+            "--iodepth=32",
+            &format!("--number_ios={count}"),
+        ]),
+        "target" => {
+            let turns = (count / TURN_REQUESTS).to_string();
+            valgrind.env("QPAIR_TURNS", turns).arg(target_test).args([
+                "--ignored",
+                "--exact",
+                "blk::tests::counted_reads",
+            ])
+        }
+        _ => valgrind.arg(built.join("examples/instructions")).args([name, &count_text]),
+    };
+    valgrind
+}
+
+/// Builds the unit tests of the target with the profile `ci`, and returns their program.
+fn target_test() -> Result<PathBuf, String> {
+    let built = Command::new("cargo")
+        .args(["test", "--profile", "ci", "-p", "qpair-serve", "-p", "qpair-cli", "--lib"])
+        .args(["--no-run", "--message-format=json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo: {error}"))?;
+    let text = String::from_utf8_lossy(&built.stdout);
+    let of_serve = |line: &&str| line.contains("\"name\":\"qpair_serve\"");
+    text.lines()
+        .filter(of_serve)
+        .filter_map(|line| line.split("\"executable\":\"").nth(1)?.split('"').next())
+        .next_back()
+        .map(PathBuf::from)
+        .ok_or_else(|| "cargo built no unit tests of qpair-serve".to_owned())
+}
 
 /// Compares the counts, or records them.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command")]
@@ -44,10 +98,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn compare(options: &Options) -> Result<Vec<String>, String> {
     let compiler = compiler()?;
+    let target_test = target_test()?;
     let mut counted = Vec::new();
-    for what in ["get", "put"] {
+    for what in NAMES {
         let [few, many] = COUNTS;
-        let more = count(options, what, many)?.saturating_sub(count(options, what, few)?);
+        let run = |operations| count(what, program(&options.built, &target_test, what, operations));
+        let more = run(many)?.saturating_sub(run(few)?);
         counted.push((what, more as f64 / (many - few) as f64));
     }
     let text = |(what, per_op): &(&str, f64)| format!("{what} {per_op:.1}\n");
@@ -94,13 +150,8 @@ fn compiler() -> Result<String, String> {
 }
 
 /// Returns the number of instructions of all threads in a run.
-fn count(options: &Options, what: &str, operations: u64) -> Result<u64, String> {
-    let said = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(options.examples.join("instructions"))
-        .args([what, &operations.to_string()])
-        .output()
-        .map_err(|error| format!("valgrind: {error}"))?;
+fn count(what: &str, mut program: Command) -> Result<u64, String> {
+    let said = program.output().map_err(|error| format!("valgrind: {error}"))?;
     let text = String::from_utf8_lossy(&said.stderr);
     let collected = text
         .split("Collected :")

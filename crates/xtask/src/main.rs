@@ -27,7 +27,7 @@ enum Task {
     Isolation(isolation::Options),
     /// Cuts the power of stores on recorded disks at many moments, and judges the remaining data
     Powercut(powercut::Options),
-    /// Counts the instructions of a lookup and an update, and compares them with recorded counts
+    /// Counts the instructions of operations, and compares them with recorded counts
     Instructions(instructions::Options),
     /// Runs the tests that take hours, and writes their results into the documents
     Nightly(nightly::Options),

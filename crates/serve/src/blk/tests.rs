@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::time::SimClock;
-use qpair_block::{BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping};
+use qpair_block::{BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping, NullDevice, NullOptions};
 use qpair_nvme::{Controller, ControllerOptions};
 use qpair_pci::InProcess;
 use qpair_sim_block::{SimDevice, SimOptions};
@@ -441,4 +441,28 @@ fn rings_of_random_bytes() {
         }
         queue.stop();
     }
+}
+
+/// A fixed run of reads, four at a time, for callgrind to count: `cargo xtask instructions` calls
+/// it, with the number of turns in the environment.
+#[test]
+#[ignore = "it is counted, not checked"]
+fn counted_reads() {
+    const HEADS: [u16; 4] = [0, 3, 6, 9];
+    let turns: u32 = std::env::var("QPAIR_TURNS").map_or(10, |turns| turns.parse().unwrap());
+    let null = NullDevice::new(NullOptions::default()).unwrap();
+    let mut guest = Guest::new(Arc::new(null));
+    let mut queue = guest.start();
+    for head in HEADS {
+        guest.request(head, IN, 8, (DATA_AT + 4096 * u64::from(head), 4096), true);
+    }
+    for turn in 0..turns {
+        if turn > 0 {
+            HEADS.into_iter().for_each(|head| guest.offer(head));
+        }
+        queue.turn();
+        let taken = std::iter::from_fn(|| guest.ring.take()).count();
+        assert_eq!(taken, HEADS.len());
+    }
+    queue.stop();
 }
