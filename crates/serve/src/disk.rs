@@ -63,29 +63,92 @@ pub struct DiskCounters {
     pub kicks: AtomicU64,
 }
 
-impl DiskCounters {
+/// Counts of one queue, which its thread adds to the disk's counters now and then: the disk's lines
+/// belong to all threads that serve it.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// The number of counts since the last time that they were added.
+    changes: u64,
+    requests: u64,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    flushes: u64,
+    discards: u64,
+    errors: u64,
+    timeouts: u64,
+}
+
+impl Tally {
+    /// Counts a request taken from a ring.
     #[inline]
-    pub(crate) fn count(&self, op: Op, len_bytes: u32, result: Result<(), IoError>) {
-        let add = |counter: &AtomicU64, by: u64| {
-            counter.fetch_add(by, Ordering::Relaxed);
-        };
+    pub(crate) fn take(&mut self) {
+        self.changes += 1;
+        self.requests += 1;
+    }
+
+    /// Counts a request that has ended.
+    #[inline]
+    pub(crate) fn end(&mut self, op: Op, len_bytes: u32, result: Result<(), IoError>) {
+        self.changes += 1;
         if let Err(error) = result {
-            add(&self.errors, 1);
-            let is_late = matches!(error, IoError::TIMED_OUT | IoError::CANCELED);
-            add(&self.timeouts, is_late.into());
+            self.errors += 1;
+            self.timeouts += u64::from(matches!(error, IoError::TIMED_OUT | IoError::CANCELED));
             return;
         }
         match op {
             Op::Read => {
-                add(&self.reads, 1);
-                add(&self.read_bytes, len_bytes.into());
+                self.reads += 1;
+                self.read_bytes += u64::from(len_bytes);
             }
             Op::Write => {
-                add(&self.writes, 1);
-                add(&self.written_bytes, len_bytes.into());
+                self.writes += 1;
+                self.written_bytes += u64::from(len_bytes);
             }
-            Op::Flush => add(&self.flushes, 1),
-            Op::Discard | Op::WriteZeroes => add(&self.discards, 1),
+            Op::Flush => self.flushes += 1,
+            Op::Discard | Op::WriteZeroes => self.discards += 1,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes == 0
+    }
+
+    /// Adds the counts to the disk's, and begins again.
+    pub(crate) fn add_to(&mut self, counters: &DiskCounters) {
+        let Self {
+            changes: _,
+            requests,
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            flushes,
+            discards,
+            errors,
+            timeouts,
+        } = std::mem::take(self);
+        for (counter, by) in [
+            (&counters.requests, requests),
+            (&counters.reads, reads),
+            (&counters.read_bytes, read_bytes),
+            (&counters.writes, writes),
+            (&counters.written_bytes, written_bytes),
+            (&counters.flushes, flushes),
+            (&counters.discards, discards),
+            (&counters.errors, errors),
+            (&counters.timeouts, timeouts),
+        ] {
+            if by > 0 {
+                counter.fetch_add(by, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::unit::{Start, Stopped, Unit};
 
 /// The number of rounds between two checks for kicks while other queues are busy.
 const ROUNDS: u32 = 64;
+/// The number of rounds between two looks at the clock.
+const CLOCK_ROUNDS: u32 = 8;
 /// The longest sleep while requests are under way: channels check their time-outs only when they
 /// are polled.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -166,6 +168,8 @@ struct Turner {
     idle: HashMap<QueueId, Served>,
     events: Vec<epoll::Event>,
     rounds: u32,
+    /// The time of a round shortly before.
+    now: Instant,
     /// The time at which idle queues with requests under way were last turned without an event.
     watched_at: Instant,
 }
@@ -180,6 +184,7 @@ impl Turner {
             idle: HashMap::new(),
             events: Vec::with_capacity(64),
             rounds: 0,
+            now: Instant::now(),
             watched_at: Instant::now(),
         }
     }
@@ -210,16 +215,18 @@ impl Turner {
     /// Turns each busy queue once. Returns whether one had something to do.
     fn round(&mut self) -> bool {
         let (mut progress, mut at) = (false, 0);
-        // Read the clock once for each round.
-        let mut now = None;
+        // A look at the clock takes longer than a round that finds nothing.
+        if self.rounds.is_multiple_of(CLOCK_ROUNDS) {
+            self.now = Instant::now();
+        }
+        let now = self.now;
         while let Some(served) = self.busy.get_mut(at) {
             at += 1;
             if served.queue.turn() {
                 progress = true;
-                served.busy_at = *now.get_or_insert_with(Instant::now);
+                served.busy_at = now;
                 continue;
             }
-            let now = *now.get_or_insert_with(Instant::now);
             let is_watched = !served.has_completion_fd && served.queue.is_busy();
             let quiet = now.saturating_duration_since(served.busy_at);
             if self.poll || is_watched || quiet < served.poll_time.time() {

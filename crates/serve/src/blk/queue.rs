@@ -146,7 +146,7 @@ impl Verbs for BlkVerbs {
         ring: &mut GuestRing,
         guest: Guest<'_>,
     ) -> std::result::Result<(), Broken> {
-        self.lane.disk().counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.lane.count_taken();
         let (mut named, mut segments) =
             (std::mem::take(&mut self.named), std::mem::take(&mut self.segments));
         let walked = ring.walk(head, guest, &mut named);

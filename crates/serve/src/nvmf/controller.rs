@@ -414,7 +414,7 @@ impl Operations {
                 return Err(error);
             }
         };
-        lane.disk().counters.requests.fetch_add(1, Ordering::Relaxed);
+        lane.count_taken();
         let durable = force_unit_access;
         lane.begin(tag, Job { op, durable, offset_bytes, len_bytes: now_bytes as u32 }, list);
         let (offset_bytes, len_bytes) = (offset_bytes + now_bytes, len_bytes - now_bytes);

@@ -14,7 +14,7 @@ use qpair_block::{
     Op, Request, Result,
 };
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Tally};
 
 /// The maximum number of segments of a request: more than guests are told of, because data that
 /// crosses regions is split.
@@ -23,6 +23,8 @@ pub(crate) const SEGMENTS_MAX: usize = 256;
 /// and the maximum size of each in bytes.
 const BOUNCES: u32 = 4;
 const BOUNCE_BYTES_MAX: u32 = 1 << 20;
+/// The number of counts after which they are added to the disk's at the latest.
+const TALLY_MAX: u64 = 256;
 
 /// A request to a block device, of any length.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,8 @@ pub(crate) struct Lane {
     completions: Vec<Completion>,
     /// The number of requests whose data the channel has copied, at the last check.
     copied: u64,
+    /// Counts that are not in the disk's counters yet.
+    tally: Tally,
     /// Whether a descriptor signals completions.
     has_completion_fd: bool,
 }
@@ -126,12 +130,30 @@ impl Lane {
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
             copied: 0,
+            tally: Tally::default(),
             has_completion_fd: false,
         })
     }
 
     pub(crate) fn disk(&self) -> &Disk {
         &self.disk
+    }
+
+    /// Counts a request that was taken from a ring.
+    #[inline]
+    pub(crate) fn count_taken(&mut self) {
+        self.tally.take();
+    }
+
+    /// Adds what was counted to the disk's counters.
+    fn add_counts(&mut self) {
+        let counters = &self.disk.counters;
+        self.tally.add_to(counters);
+        let copied = self.channel.statistics().copied;
+        let more = copied - std::mem::replace(&mut self.copied, copied);
+        if more > 0 {
+            counters.bounced.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// Returns the number of transfers that have not ended.
@@ -243,17 +265,17 @@ impl Lane {
     #[inline]
     pub(crate) fn settle(&mut self, mut ended: impl FnMut(End)) {
         if self.busy == 0 {
+            if !self.tally.is_empty() {
+                self.add_counts();
+            }
             return;
         }
         self.submit_parked();
         self.channel.kick();
         let mut completions = std::mem::take(&mut self.completions);
-        if self.channel.poll(&mut completions) > 0 {
-            let copied = self.channel.statistics().copied;
-            let more = copied - std::mem::replace(&mut self.copied, copied);
-            if more > 0 {
-                self.disk.counters.bounced.fetch_add(more, Ordering::Relaxed);
-            }
+        let is_quiet = self.channel.poll(&mut completions) == 0 && !self.tally.is_empty();
+        if is_quiet || self.tally.changes() >= TALLY_MAX {
+            self.add_counts();
         }
         for completion in completions.drain(..) {
             if let Some(end) = self.end(completion) {
@@ -308,8 +330,14 @@ impl Lane {
         }
         let Transfer { job, list, .. } = self.transfers[usize::from(head)].take()?;
         self.busy -= 1;
-        self.disk.counters.count(job.op, job.len_bytes, result);
+        self.tally.end(job.op, job.len_bytes, result);
         Some(End { head, job, list, result })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.add_counts();
     }
 }
 

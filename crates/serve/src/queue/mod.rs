@@ -11,6 +11,7 @@ pub(crate) mod rig;
 mod ring;
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use qpair_block::Result;
 use qpair_virtio::ring::Broken;
@@ -20,10 +21,14 @@ pub(crate) use inflight::{Inflight, bytes_of as inflight_bytes};
 pub(crate) use lane::{End, Job, Lane, SEGMENTS_MAX};
 pub(crate) use ring::{Guest, GuestRing, RingOptions};
 
+use crate::memory::GuestMemory;
 use crate::unit::{Stopped, Unit};
 
 /// The maximum number of heads taken in one turn, so that other queues get their turns.
 const TURN_MAX: usize = 64;
+/// The number of turns in which heads were given back after which the queue asks at the latest
+/// whether the guest has begun to wait for them.
+const OWING_TURNS_MAX: u32 = 4;
 
 /// The operations of a kind of device on the chains of a ring.
 pub(crate) trait Verbs {
@@ -77,81 +82,100 @@ pub(crate) trait Verbs {
 /// A queue: a ring, and the operations on its chains.
 pub(crate) struct Served<V> {
     ring: GuestRing,
+    /// The ring's memory.
+    memory: Arc<GuestMemory>,
     verbs: V,
+    owing_turns: u32,
 }
 
 impl<V: Verbs> Served<V> {
     /// Starts a queue with the requests that were under way in an earlier target.
-    pub(crate) fn start(ring: GuestRing, verbs: V) -> Self {
-        let mut queue = Self { ring, verbs };
-        let memory = queue.ring.memory();
-        let guest = queue.ring.guest(&memory);
-        for head in queue.ring.recover(guest) {
-            queue.begin(head, guest);
+    pub(crate) fn start(mut ring: GuestRing, mut verbs: V) -> Self {
+        let memory = ring.memory();
+        let guest = ring.guest(&memory);
+        for head in ring.recover(guest) {
+            begin(&mut ring, &mut verbs, head, guest);
         }
-        queue.ring.be_quiet(guest);
-        queue
-    }
-
-    #[inline]
-    fn begin(&mut self, head: u16, guest: Guest<'_>) {
-        if self.ring.begin(head) && self.verbs.begin(head, &mut self.ring, guest).is_err() {
-            self.ring.drop_head(head);
-        }
+        ring.be_quiet(guest);
+        Self { ring, memory, verbs, owing_turns: 0 }
     }
 
     /// Gives back the heads whose requests have ended, and takes none. Returns whether any were
     /// given back.
+    ///
+    /// Whether the guest has begun to wait for them is asked in a turn that gives back none, and so
+    /// costs no turn that is busy the time until the guest's processor has seen the new index.
     #[inline]
-    fn settle(&mut self, guest: Guest<'_>) -> bool {
+    fn settle(&mut self) -> bool {
+        let guest = self.ring.guest(&self.memory);
         self.verbs.settle(&mut self.ring, guest);
         let published = self.ring.publish(guest);
         if let Some(is_called) = published {
             self.verbs.published(is_called);
         }
+        if self.ring.is_owing() {
+            self.owing_turns += 1;
+            if published.is_none() || self.owing_turns >= OWING_TURNS_MAX {
+                self.ask();
+            }
+        }
         published.is_some()
+    }
+
+    fn ask(&mut self) {
+        self.owing_turns = 0;
+        if self.ring.ask(self.ring.guest(&self.memory)) {
+            self.verbs.published(true);
+        }
+    }
+}
+
+#[inline]
+fn begin<V: Verbs>(ring: &mut GuestRing, verbs: &mut V, head: u16, guest: Guest<'_>) {
+    if ring.begin(head) && verbs.begin(head, ring, guest).is_err() {
+        ring.drop_head(head);
     }
 }
 
 impl<V: Verbs> Unit for Served<V> {
     fn turn(&mut self) -> bool {
-        let memory = self.ring.memory();
-        let guest = self.ring.guest(&memory);
+        let guest = self.ring.guest(&self.memory);
         let mut taken = 0;
         while taken < TURN_MAX
             && self.verbs.wants()
             && let Some(head) = self.ring.take(guest)
         {
             taken += 1;
-            self.begin(head, guest);
+            begin(&mut self.ring, &mut self.verbs, head, guest);
         }
-        let given = self.settle(guest);
+        let given = self.settle();
         taken > 0 || given
     }
 
     fn listen(&mut self) -> bool {
+        if self.ring.is_owing() {
+            self.ask();
+        }
         if self.ring.kick_fd().is_none() || self.verbs.is_unsignalled() || !self.verbs.rest() {
             return false;
         }
-        let memory = self.ring.memory();
-        !self.verbs.wants() || self.ring.listen(self.ring.guest(&memory))
+        !self.verbs.wants() || self.ring.listen(self.ring.guest(&self.memory))
     }
 
     fn be_quiet(&mut self) {
-        let memory = self.ring.memory();
-        self.ring.be_quiet(self.ring.guest(&memory));
+        self.ring.be_quiet(self.ring.guest(&self.memory));
     }
 
     fn stop(mut self: Box<Self>) -> Stopped {
-        let memory = self.ring.memory();
-        let guest = self.ring.guest(&memory);
+        let guest = self.ring.guest(&self.memory);
         self.verbs.stopping(&mut self.ring, guest);
         while self.ring.busy() > 0 {
-            if !self.settle(guest) {
+            if !self.settle() {
                 std::thread::yield_now();
             }
         }
-        self.settle(guest);
+        self.settle();
+        self.ask();
         self.ring.stop()
     }
 

@@ -213,14 +213,28 @@ impl GuestRing {
         if let Some(inflight) = &mut self.options.inflight {
             inflight.published(self.ring.used());
         }
-        if !wants_call {
-            return Some(false);
-        }
+        Some(wants_call && self.call())
+    }
+
+    /// Whether [`GuestRing::ask`] must be called.
+    #[inline]
+    pub(crate) fn is_owing(&self) -> bool {
+        self.ring.is_owing()
+    }
+
+    /// Signals the guest if it has begun to wait for heads that were given back. Returns whether it
+    /// was signalled.
+    #[inline]
+    pub(crate) fn ask(&mut self, guest: Guest<'_>) -> bool {
+        self.ring.ask(guest.areas) && self.call()
+    }
+
+    fn call(&self) -> bool {
         let call = self.options.call.lock();
         if let Some(call) = &*call {
             call.signal();
         }
-        Some(call.is_some())
+        call.is_some()
     }
 
     /// Whether more is available than was taken.

@@ -224,7 +224,7 @@ impl RequestVerbs {
         let target_slot = target_slot.filter(|target_slot| !target_slot.is_leaving);
         let TargetSlot { hold, lane, .. } = target_slot.ok_or(Ended::fail(response::BAD_TARGET))?;
         let lane = lane.as_mut().ok_or(Ended::fail(response::TARGET_FAILURE))?;
-        lane.disk().counters.requests.fetch_add(1, Ordering::Relaxed);
+        lane.count_taken();
         let slot = &mut slots[usize::from(head)];
         let is_out = named.iter().any(|part| !part.is_written && part.len > 0);
         let is_both = is_out && named.iter().any(|part| part.is_written && part.len > 0);

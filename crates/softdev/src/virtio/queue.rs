@@ -142,7 +142,7 @@ impl Queue {
                 areas.used.bytes.store_u32(areas.used.at + 4 + 8 * entry, head);
             }
             // The device sends no interrupts.
-            rings.ring.publish(areas);
+            let _ = rings.ring.publish(areas);
             if self.ahead > 0 {
                 let at = areas.used.at + 2;
                 let index = areas.used.bytes.load_u16(at).wrapping_add(self.ahead);

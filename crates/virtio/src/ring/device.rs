@@ -2,16 +2,23 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Areas, Broken, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed};
+use super::{
+    Areas, Broken, DESCRIPTOR_BYTES, ENTRIES_AT, INDEX_AT, Layout, QUIET, USED_BYTES, is_passed,
+};
 
 #[derive(Debug)]
 pub struct DeviceRing {
     layout: Layout,
     taken: u16,
+    /// The number of chains that the driver had made available when the device last looked.
+    seen: u16,
     used: u16,
     /// The value of `used` when the device last asked whether the driver wants an interrupt;
     /// `None`: it has not asked yet.
     asked: Option<u16>,
+    /// Whether chains were given back since the device last asked in an order that the driver
+    /// cannot have missed.
+    is_owing: bool,
     /// Whether both sides use an index (VIRTIO_F_EVENT_IDX), instead of a flag, to say when they
     /// want to be notified.
     event_index: bool,
@@ -20,15 +27,18 @@ pub struct DeviceRing {
 impl DeviceRing {
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        Self { layout, taken: 0, used: 0, asked: None, event_index: false }
+        Self::starting(layout, 0, 0, false)
     }
 
     /// Makes a ring that continues where another device left off. `taken` chains were taken; the
     /// ring itself says how many were given back.
     #[must_use]
     pub fn resume(layout: Layout, areas: Areas<'_>, taken: u16, event_index: bool) -> Self {
-        let used = Self::used_index(areas);
-        Self { layout, taken, used, asked: None, event_index }
+        Self::starting(layout, taken, Self::used_index(areas), event_index)
+    }
+
+    fn starting(layout: Layout, taken: u16, used: u16, event_index: bool) -> Self {
+        Self { layout, taken, seen: taken, used, asked: None, is_owing: false, event_index }
     }
 
     /// Returns the number of chains given back so far, according to the ring.
@@ -86,14 +96,10 @@ impl DeviceRing {
     /// More chains are available than the ring has, or a head lies outside the table.
     #[inline]
     pub fn take(&mut self, areas: Areas<'_>) -> Result<Option<u16>, Broken> {
-        let available = areas.available;
-        // Acquire: pairs with the release in `DriverRing::publish`.
-        let index = available.bytes.load_u16_acquire(available.at + INDEX_AT);
-        match index.wrapping_sub(self.taken) {
-            0 => return Ok(None),
-            news if news > self.layout.size => return Err(Broken),
-            _ => {}
+        if self.taken == self.seen && !self.look(areas)? {
+            return Ok(None);
         }
+        let available = areas.available;
         let at = available.at + ENTRIES_AT + 2 * usize::from(self.taken & (self.layout.size - 1));
         let head = available.bytes.load_u16(at);
         if head >= self.layout.size {
@@ -101,6 +107,29 @@ impl DeviceRing {
         }
         self.taken = self.taken.wrapping_add(1);
         Ok(Some(head))
+    }
+
+    /// Looks for chains that the driver has made available. The line of the index is the driver's,
+    /// so that it is read once for all of them; their descriptors are fetched meanwhile.
+    #[inline]
+    fn look(&mut self, areas: Areas<'_>) -> Result<bool, Broken> {
+        /// The number of chains whose descriptors are fetched.
+        const FETCHED: u16 = 16;
+        let available = areas.available;
+        // Acquire: pairs with the release in `DriverRing::publish`.
+        let index = available.bytes.load_u16_acquire(available.at + INDEX_AT);
+        let news = index.wrapping_sub(self.taken);
+        if news > self.layout.size {
+            return Err(Broken);
+        }
+        self.seen = index;
+        let descriptors = areas.descriptors;
+        for number in 1..news.min(FETCHED) {
+            let slot = usize::from(self.taken.wrapping_add(number) & (self.layout.size - 1));
+            let head = available.bytes.load_u16(available.at + ENTRIES_AT + 2 * slot);
+            descriptors.bytes.prefetch(descriptors.at + DESCRIPTOR_BYTES * usize::from(head));
+        }
+        Ok(news > 0)
     }
 
     /// Gives a chain back, with `len` bytes written. The driver sees it after
@@ -116,20 +145,46 @@ impl DeviceRing {
     }
 
     /// Makes all chains that were given back visible to the driver. Returns whether the driver
-    /// wants an interrupt.
+    /// wants an interrupt, as far as can be seen without waiting for the driver's cache lines: if
+    /// not, [`DeviceRing::ask`] must follow soon.
     #[inline]
     pub fn publish(&mut self, areas: Areas<'_>) -> bool {
         // Release: pairs with the acquire in `DriverRing::take`.
         areas.used.bytes.store_u16_release(areas.used.at + INDEX_AT, self.used);
-        // Partner of the fence in a driver that is going to sleep.
+        self.is_owing = !self.is_wanted(areas);
+        if !self.is_owing {
+            self.asked = Some(self.used);
+        }
+        !self.is_owing
+    }
+
+    /// Whether [`DeviceRing::ask`] must be called.
+    #[inline]
+    #[must_use]
+    pub fn is_owing(&self) -> bool {
+        self.is_owing
+    }
+
+    /// Returns whether the driver wants an interrupt for chains that were published since the last
+    /// call: either the driver has seen them, or its request is seen here.
+    #[inline]
+    pub fn ask(&mut self, areas: Areas<'_>) -> bool {
+        self.is_owing = false;
+        // Partner of the fence in `DriverRing::listen`.
         fence(Ordering::SeqCst);
+        let is_wanted = self.is_wanted(areas);
+        self.asked = Some(self.used);
+        is_wanted
+    }
+
+    /// Whether the driver wants an interrupt for chains published since the last question.
+    #[inline]
+    fn is_wanted(&self, areas: Areas<'_>) -> bool {
         let available = areas.available;
         if !self.event_index {
             return available.bytes.load_u16(available.at) & QUIET == 0;
         }
         let event = available.bytes.load_u16(available.at + self.layout.available_bytes() - 2);
-        // Whether the index that the driver waits for lies among the chains given back since the
-        // last check.
-        self.asked.replace(self.used).is_none_or(|asked| is_passed(event, asked, self.used))
+        self.asked.is_none_or(|asked| is_passed(event, asked, self.used))
     }
 }

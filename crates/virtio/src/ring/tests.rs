@@ -57,7 +57,8 @@ fn what_is_offered_comes_back_once() {
                 let head = held.pop().unwrap();
                 device.give(areas, head, u32::from(head) + 7);
             }
-            assert!(!device.publish(areas), "the driver has asked for quiet");
+            let is_called = device.publish(areas) || device.ask(areas);
+            assert!(!is_called, "the driver has asked for quiet");
             while let Some(used) = driver.take(areas).unwrap() {
                 assert_eq!(used.len, used.id + 7);
                 free.push(used.id as u16);
@@ -91,13 +92,44 @@ fn each_side_hears_of_what_it_waits_for() {
                 assert!(!driver.listen(areas));
             }
             device.give(areas, head, 0);
-            let called = device.publish(areas);
+            let called = device.publish(areas) || device.ask(areas);
             // A new device does not know whether its driver was notified before.
             let is_first = (round, answered) == (0, 0);
             assert_eq!(called, is_first || answered == 2, "{round} {answered}");
             driver.take(areas).unwrap().unwrap();
         }
         assert!(!device.listen(areas));
+    }
+}
+
+/// Checks that a driver that begins to wait after the device has published is called when the
+/// device asks, and that nothing is owed then.
+#[test]
+fn a_driver_that_begins_to_wait_late_is_called() {
+    for event_index in [false, true] {
+        let (memory, layout) = memory();
+        let areas = layout.areas(memory.bytes());
+        let mut driver = DriverRing::with_event_index(layout, event_index);
+        let mut device = DeviceRing::resume(layout, areas, 0, event_index);
+        driver.be_quiet(areas);
+        let mut serve = |driver: &mut DriverRing| {
+            driver.offer(areas, 0);
+            driver.publish(areas);
+            let head = device.take(areas).unwrap().unwrap();
+            device.give(areas, head, 0);
+            let is_called = device.publish(areas);
+            assert_eq!(device.is_owing(), !is_called);
+            // What a driver that waits from now on would set, seen before the index was.
+            driver.listen(areas);
+            let is_asked = device.is_owing() && device.ask(areas);
+            assert!(!device.is_owing());
+            driver.be_quiet(areas);
+            driver.take(areas).unwrap().unwrap();
+            (is_called, is_asked)
+        };
+        // The first question of a device with the index is always answered by a call.
+        assert_eq!(serve(&mut driver), (event_index, !event_index));
+        assert_eq!(serve(&mut driver), (false, true));
     }
 }
 
