@@ -42,7 +42,9 @@ pub use devices::ram::{RamDevice, RamOptions};
 pub use devices::slice::SliceDevice;
 pub use devices::stripe::{Member, StripeDevice};
 pub use qpair_memory::locks;
-pub use qpair_memory::{Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment};
+pub use qpair_memory::{
+    Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment, TickClock,
+};
 pub use seam::completion_event::CompletionEvent;
 pub use seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,

@@ -90,4 +90,4 @@ pub use mapping::Mapping;
 pub use racy::{RacyBytes, RacyBytesMut, prefetch_bytes};
 pub use scatter::{Piece, Pieces, Segment};
 pub use shared::SharedBytes;
-pub use ticks::ticks;
+pub use ticks::{TickClock, ticks};

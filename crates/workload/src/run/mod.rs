@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant, SystemTime};
 
-use qpair_block::{DeviceInfo, Error, ErrorKind, Result, WakeEvent};
+use qpair_block::{DeviceInfo, Error, ErrorKind, Result, TickClock, WakeEvent};
 use qpair_drivers::Drivers;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -90,8 +90,8 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
         machine: machine(),
         disks: Disks::under(paths),
     };
-    let clock = Instant::now();
-    let mut schedule = Schedule::new(observer.status_every(), clock);
+    let clock = TickClock::start();
+    let mut schedule = Schedule::new(observer.status_every(), Instant::now());
     let ending = Ending::new(jobs);
     let flows = flow::flows(jobs);
     let stages = jobs.iter().map(|job| job.stage).max().map_or(0, |last| last + 1);

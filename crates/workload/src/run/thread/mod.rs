@@ -20,11 +20,11 @@ mod waiting;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qpair_block::{
     Arena, ArenaOptions, Buffer, ChannelGroup, ChannelOptions, ChannelStatistics, Completion,
-    Error, ErrorKind, Result, WakeEvent,
+    Error, ErrorKind, Result, TickClock, WakeEvent,
 };
 use qpair_kernel::Interface;
 use rand::Rng;
@@ -163,7 +163,7 @@ pub(super) struct Common<'a> {
     pub(super) stop: &'a AtomicBool,
     /// Whether this thread's job must end.
     pub(super) end: &'a AtomicBool,
-    pub(super) clock: Instant,
+    pub(super) clock: TickClock,
 }
 
 impl Common<'_> {
@@ -175,7 +175,7 @@ impl Common<'_> {
 
     #[inline]
     fn now_ns(&self) -> u64 {
-        self.clock.elapsed().as_nanos() as u64
+        self.clock.elapsed_ns()
     }
 
     /// Waits for a moment: sleeps while it is far, and polls the clock when it is near. May return
