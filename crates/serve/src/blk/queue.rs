@@ -12,7 +12,9 @@ use qpair_virtio::ring::{Broken, Segment as Named};
 
 use crate::disk::Disk;
 use crate::memory::{GuestMemory, Place};
-use crate::queue::{End, Guest, GuestRing, Job, Lane, SEGMENTS_MAX, Verbs, segments_of, take};
+use crate::queue::{
+    End, Guest, GuestRing, Job, Lane, SEGMENTS_MAX, Verbs, segments_of, take_array,
+};
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -237,8 +239,7 @@ impl Chain {
         let last = named.last_mut().filter(|last| last.is_written && last.len > 0).ok_or(Broken)?;
         last.len -= 1;
         let status = memory.find_guest(last.address + u64::from(last.len), 1).ok_or(Broken)?;
-        let mut bytes = [0; Header::BYTES];
-        let mut header = take(memory, named, &mut bytes).then(|| Header::decode(&bytes));
+        let mut header = take_array(memory, named).map(|bytes| Header::decode(&bytes));
         let is_in = named.iter().any(|named| named.is_written && named.len > 0);
         // A request must not have data in both directions: one with device-writable data that also
         // has device-readable data is rejected.
@@ -249,9 +250,9 @@ impl Chain {
             header = None;
         }
         let data_bytes = data_bytes.unwrap_or(0);
-        let mut bytes = [0; Range::BYTES];
         let is_range = !is_in && data_bytes == Range::BYTES as u64;
-        let range = (is_range && take(memory, named, &mut bytes)).then(|| Range::decode(&bytes));
+        let range = if is_range { take_array(memory, named) } else { None };
+        let range = range.map(|bytes| Range::decode(&bytes));
         Ok(Self { header, range, status, is_in, data_bytes })
     }
 }

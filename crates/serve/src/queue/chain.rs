@@ -26,6 +26,24 @@ pub(crate) fn take(memory: &GuestMemory, named: &mut [Named], into: &mut [u8]) -
     false
 }
 
+/// Takes the first `N` bytes of the part that the device reads, as [`take`] does.
+#[inline]
+pub(crate) fn take_array<const N: usize>(
+    memory: &GuestMemory,
+    named: &mut [Named],
+) -> Option<[u8; N]> {
+    let mut into = [0; N];
+    // Most drivers give them a descriptor of their own. A copy of a known length takes few
+    // instructions.
+    match named.first_mut() {
+        Some(first) if !first.is_written && first.len as usize == N => {
+            first.len = 0;
+            memory.read(first.address, &mut into).then_some(into)
+        }
+        _ => take(memory, named, &mut into).then_some(into),
+    }
+}
+
 /// Appends the segments of the part that the device writes, or of the part that it reads. Returns
 /// the number of bytes; `None` if some are outside the guest's memory.
 #[inline]

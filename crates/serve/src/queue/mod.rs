@@ -16,7 +16,7 @@ use std::sync::Arc;
 use qpair_block::Result;
 use qpair_virtio::ring::Broken;
 
-pub(crate) use chain::{Head, put, segments_of, take};
+pub(crate) use chain::{Head, put, segments_of, take, take_array};
 pub(crate) use inflight::{Inflight, bytes_of as inflight_bytes};
 pub(crate) use lane::{End, Job, Lane, SEGMENTS_MAX};
 pub(crate) use ring::{Guest, GuestRing, RingOptions};

@@ -25,6 +25,7 @@ pub struct Segment {
 ///
 /// # Errors
 /// The chain is invalid.
+#[inline]
 pub fn walk(
     layout: Layout,
     descriptors: Area<'_>,
@@ -95,6 +96,7 @@ fn walk_table(
     Err(Broken)
 }
 
+#[inline]
 fn push(descriptor: Descriptor, segments: &mut Vec<Segment>) -> Result<(), Broken> {
     let Descriptor { address, len, flags, .. } = descriptor;
     let is_written = flags & WRITE != 0;

@@ -56,8 +56,12 @@ impl Descriptor {
     #[inline]
     #[must_use]
     pub fn load(table: Area<'_>, index: u16) -> Self {
+        let at = table.at + usize::from(index) * DESCRIPTOR_BYTES;
+        if at.is_multiple_of(8) {
+            return Self::of_words(table.bytes.load_u64(at), table.bytes.load_u64(at + 8));
+        }
         let mut bytes = [0; DESCRIPTOR_BYTES];
-        table.bytes.copy_to(table.at + usize::from(index) * DESCRIPTOR_BYTES, &mut bytes);
+        table.bytes.copy_to(at, &mut bytes);
         Self::decode(&bytes)
     }
 
@@ -70,10 +74,16 @@ impl Descriptor {
         table.bytes.store_u64(at + 8, high);
     }
 
+    #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
-        let [low, high] =
-            [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte])));
+        let (low, high) = bytes.split_at(8);
+        let word = |half: &[u8]| half.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        Self::of_words(word(low), word(high))
+    }
+
+    #[inline]
+    fn of_words(low: u64, high: u64) -> Self {
         Self {
             address: low,
             len: high as u32,
