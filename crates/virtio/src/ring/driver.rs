@@ -23,6 +23,8 @@ pub struct DriverRing {
     next: u16,
     published: u16,
     taken: u16,
+    /// The number of chains that the device had used when the driver last looked.
+    seen: u16,
     /// Whether both sides use an index (VIRTIO_F_EVENT_IDX), instead of a flag, to say when they
     /// want to be notified.
     event_index: bool,
@@ -37,7 +39,7 @@ impl DriverRing {
     /// Makes an empty ring with or without the event index. Its memory must be zeroed.
     #[must_use]
     pub fn with_event_index(layout: Layout, event_index: bool) -> Self {
-        Self { layout, next: 0, published: 0, taken: 0, event_index }
+        Self { layout, next: 0, published: 0, taken: 0, seen: 0, event_index }
     }
 
     /// Asks for no interrupts: the driver polls.
@@ -108,15 +110,19 @@ impl DriverRing {
     #[inline]
     pub fn take(&mut self, areas: Areas<'_>) -> Result<Option<Used>, Broken> {
         let used = areas.used;
-        // Acquire: what the device wrote is seen after its index. Pairs with the release in
-        // `DeviceRing::publish`.
-        let index = used.bytes.load_u16_acquire(used.at + INDEX_AT);
-        let news = index.wrapping_sub(self.taken);
-        if news == 0 {
-            return Ok(None);
-        }
-        if news > self.published.wrapping_sub(self.taken) {
-            return Err(Broken);
+        // The line of the index is the device's, so that it is read once for all chains of a batch.
+        if self.taken == self.seen {
+            // Acquire: what the device wrote is seen after its index. Pairs with the release in
+            // `DeviceRing::publish`.
+            let index = used.bytes.load_u16_acquire(used.at + INDEX_AT);
+            let news = index.wrapping_sub(self.taken);
+            if news == 0 {
+                return Ok(None);
+            }
+            if news > self.published.wrapping_sub(self.taken) {
+                return Err(Broken);
+            }
+            self.seen = index;
         }
         let slot = usize::from(self.taken & (self.layout.size - 1));
         let at = used.at + ENTRIES_AT + USED_BYTES * slot;
