@@ -65,7 +65,7 @@ from ._qpair import (
 )
 from ._tools import advise, bench_io, study
 
-__version__: str = _qpair.__version__
+__version__: str = _qpair.VERSION
 
 __all__ = [
     "AsyncRange",

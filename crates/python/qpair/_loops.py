@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Generator
 from typing import Any
 
 from ._qpair import Queue
@@ -25,8 +26,8 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def begin() -> tuple[Any, Any, Any]:
-    """Returns the queue of the running loop, a new future of it, and the iterator that waits for the future."""
+def begin() -> tuple[Any, Any]:
+    """Returns the queue of the running loop, and a new future of it."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return _begin_trio(trio)
@@ -35,8 +36,7 @@ def begin() -> tuple[Any, Any, Any]:
         raise RuntimeError("await the calls of an AsyncTable in a task of asyncio or trio")
     if _here.loop is not loop:
         _watch_asyncio(loop)
-    future = loop.create_future()
-    return _here.queue, future, future.__await__()
+    return _here.queue, loop.create_future()
 
 
 # The open loops of asyncio and their queues, by identity: some loops cannot be referred to weakly.
@@ -76,19 +76,21 @@ class _TrioFuture:
         self._over = True
         self._trio.lowlevel.reschedule(self._task, outcome)
 
-    def abort(self, _raise_cancel: Any) -> Any:
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._trio.lowlevel.wait_task_rescheduled(self._abort).__await__()
+
+    def _abort(self, _raise_cancel: Any) -> Any:
         # The operation itself goes on; nobody takes its result.
         self._over = True
         return self._trio.lowlevel.Abort.SUCCEEDED
 
 
-def _begin_trio(trio: Any) -> tuple[Any, Any, Any]:
+def _begin_trio(trio: Any) -> tuple[Any, Any]:
     token = trio.lowlevel.current_trio_token()
     if _here.loop is not token:
         _here.loop, _here.queue = token, Queue()
         trio.lowlevel.spawn_system_task(_drain_trio, trio, _here.queue)
-    future = _TrioFuture(trio)
-    return _here.queue, future, trio.lowlevel.wait_task_rescheduled(future.abort).__await__()
+    return _here.queue, _TrioFuture(trio)
 
 
 async def _drain_trio(trio: Any, queue: Any) -> None:

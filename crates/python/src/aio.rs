@@ -4,13 +4,13 @@
 //! - Otherwise the operation begins when it is awaited. Its completion is put into the [`Queue`] of
 //!   the event loop, whose one descriptor the loop watches. The loop's thread takes all completions
 //!   at once and gives them to the futures of the loop (`qpair/_loops.py`).
-//! - A worker of the engine calls only [`Operation::wake`], which does not need the interpreter.
+//! - No worker of the engine needs the interpreter.
 
 use std::future::Future;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake};
+use std::task::Poll;
 
 use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
 use pyo3::intern;
@@ -18,12 +18,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use qpair::Result;
-use rustix::event::EventfdFlags;
+use qpair::completion::CompletionQueue;
 
 use crate::errors::raise;
 use crate::input::{Bounds, Input};
 use crate::snapshot::Batch;
-use crate::table::{Record, Table, to_bytes, to_pair};
+use crate::table::{Record, Table, to_bytes, to_pair, try_get};
 
 /// The result of an operation, before it is a Python object.
 enum Outcome {
@@ -58,69 +58,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// An outcome, and the future of the event loop that takes it: an object with `done`, `set_result`
+/// and `set_exception`.
+type Completion = (Result<Outcome>, Py<PyAny>);
+
 /// The completions of one event loop, and the descriptor that is readable when there are some.
 #[pyclass(frozen, module = "qpair")]
-pub(crate) struct Queue(Arc<Completions>);
-
-struct Completions {
-    descriptor: OwnedFd,
-    woken: Mutex<Vec<Arc<Operation>>>,
-}
-
-/// An operation under way.
-struct Operation {
-    completions: Arc<Completions>,
-    state: Mutex<Option<(Running, Py<PyAny>)>>,
-}
-
-impl Wake for Operation {
-    fn wake(self: Arc<Self>) {
-        let completions = self.completions.clone();
-        let first = {
-            let mut woken = lock(&completions.woken);
-            woken.push(self);
-            woken.len() == 1
-        };
-        if first {
-            // The counter cannot overflow: it is at most the number of operations.
-            let _ = rustix::io::write(&completions.descriptor, &1u64.to_ne_bytes());
-        }
-    }
-}
-
-impl Operation {
-    /// Looks for the result of the operation, which has a waker for the next time.
-    fn poll(self: &Arc<Self>) -> Option<(Result<Outcome>, Py<PyAny>)> {
-        let mut state = lock(&self.state);
-        let (running, _) = state.as_mut()?;
-        let waker = self.clone().into();
-        match running.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(outcome) => state.take().map(|(_, future)| (outcome, future)),
-            Poll::Pending => None,
-        }
-    }
-}
+pub(crate) struct Queue(CompletionQueue<Completion>);
 
 #[pymethods]
 impl Queue {
     #[new]
     fn new() -> PyResult<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let descriptor = rustix::event::eventfd(0, flags).map_err(std::io::Error::from)?;
-        Ok(Self(Arc::new(Completions { descriptor, woken: Mutex::default() })))
+        CompletionQueue::new().map(Self).map_err(raise)
     }
 
     fn fileno(&self) -> i32 {
-        self.0.descriptor.as_raw_fd()
+        self.0.as_fd().as_raw_fd()
     }
 
-    /// Gives all results to their futures: objects with `done`, `set_result` and `set_exception`.
+    /// Gives all results to their futures.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        // Read before the list is taken: what comes later makes the descriptor readable again.
-        let _ = rustix::io::read(&self.0.descriptor, &mut [0; 8]);
-        let woken = std::mem::take(&mut *lock(&self.0.woken));
-        for operation in woken {
-            let Some((outcome, future)) = operation.poll() else { continue };
+        let mut completions = Vec::new();
+        self.0.take(&mut completions, usize::MAX);
+        for (outcome, future) in completions {
             let future = future.bind(py);
             // A task that was cancelled takes no result.
             if future.call_method0(intern!(py, "done"))?.is_truthy()? {
@@ -142,7 +103,7 @@ enum Stage {
 }
 
 /// The result of a call, which may have to be waited for. It is awaited once.
-#[pyclass(frozen, module = "qpair")]
+#[pyclass(frozen, generic, module = "qpair")]
 pub(crate) struct Awaitable(Mutex<Stage>);
 
 impl Awaitable {
@@ -170,18 +131,16 @@ impl Awaitable {
                 return Err(PyRuntimeError::new_err("the result of this call was awaited before"));
             }
         };
-        // The running loop's queue, a future of that loop, and the iterator that waits for it.
+        // The running loop's queue, and a new future of that loop.
         static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let begin = BEGIN.get_or_try_init(py, || {
             py.import("qpair._loops")?.getattr("begin").map(Bound::unbind)
         })?;
-        let (queue, future, iterator): (Bound<'_, Queue>, Bound<'_, PyAny>, Bound<'_, PyAny>) =
+        let (queue, future): (Bound<'_, Queue>, Bound<'_, PyAny>) =
             begin.bind(py).call0()?.extract()?;
-        let completions = queue.get().0.clone();
-        let state = Mutex::new(Some((running, future.unbind())));
-        let operation = Arc::new(Operation { completions, state });
-        match operation.poll() {
-            None => Ok(iterator),
+        let own = future.clone().unbind();
+        match queue.get().0.start(async move { (running.await, own) }) {
+            None => future.call_method0(intern!(py, "__await__")),
             Some((outcome, _)) => {
                 let value = outcome.map_err(raise).and_then(|outcome| outcome.into_python(py));
                 *lock(&slf.get().0) = Stage::Ready(value);
@@ -245,7 +204,7 @@ impl AsyncTable {
     fn get(&self, py: Python<'_>, key: Input<'_>) -> PyResult<Awaitable> {
         let handle = &self.0.get().handle;
         let read = |value: &[u8]| PyBytes::new(py, value).into_any().unbind();
-        match handle.with(|table| table.try_get_with(&key, read)) {
+        match handle.with(|table| try_get(table, &key, read)) {
             Ok(Poll::Ready(value)) => Ok(Awaitable::ready(Ok(value.unwrap_or_else(|| py.None())))),
             Ok(Poll::Pending) => {
                 let (table, key) = (self.engine()?, key.to_vec());

@@ -41,5 +41,5 @@ mod module {
 
     /// The version of the package.
     #[pymodule_export]
-    const __version__: &str = env!("CARGO_PKG_VERSION");
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -46,6 +46,8 @@ pub(crate) struct Feed {
     shape: Shape,
     records: std::vec::IntoIter<Record>,
     ended: bool,
+    /// The error to end with, after the records before it.
+    failed: Option<Error>,
     /// The exception of the iterator.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
@@ -61,27 +63,34 @@ impl Feed {
 
     fn new(iterable: &Bound<'_, PyAny>, shape: Shape) -> PyResult<Self> {
         let iterator = iterable.try_iter()?.unbind();
-        let records = Vec::new().into_iter();
-        Ok(Self { iterator, shape, records, ended: false, raised: Arc::default() })
+        let (records, raised) = (Vec::new().into_iter(), Arc::default());
+        Ok(Self { iterator, shape, records, ended: false, failed: None, raised })
     }
 
     /// Takes the next records from Python.
-    fn fetch(&mut self, py: Python<'_>) -> PyResult<()> {
-        py.check_signals()?;
+    fn fetch(&mut self, py: Python<'_>) {
         let mut records = Vec::with_capacity(PART);
-        let iterator = self.iterator.bind(py).clone();
+        let taken = self.pull(py, &mut records);
+        self.records = records.into_iter();
+        self.ended = !matches!(taken, Ok(true));
+        if let Err(raised) = taken {
+            self.failed = Some(as_error(py, &raised));
+            *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
+        }
+    }
+
+    /// Returns whether there may be more records.
+    fn pull(&self, py: Python<'_>, records: &mut Vec<Record>) -> PyResult<bool> {
+        py.check_signals()?;
+        let mut iterator = self.iterator.bind(py).clone();
         while records.len() < PART {
-            let Some(item) = iterator.clone().next().transpose()? else {
-                self.ended = true;
-                break;
-            };
+            let Some(item) = iterator.next().transpose()? else { return Ok(false) };
             match self.shape {
                 Shape::Records => records.push(pair(&item)?),
-                Shape::Columns => columns(&item, &mut records)?,
+                Shape::Columns => columns(&item, records)?,
             }
         }
-        self.records = records.into_iter();
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -92,10 +101,12 @@ fn pair(item: &Bound<'_, PyAny>) -> PyResult<Record> {
         let (key, value) = (tuple.get_borrowed_item(0)?, tuple.get_borrowed_item(1)?);
         return Ok((key.extract::<Input<'_>>()?.to_vec(), value.extract::<Input<'_>>()?.to_vec()));
     }
-    let record: (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract().map_err(|_| {
-        PyTypeError::new_err("a record to load must be a pair of a key and a value")
-    })?;
-    Ok((record.0.extract::<Input<'_>>()?.to_vec(), record.1.extract::<Input<'_>>()?.to_vec()))
+    let parts: Vec<Bound<'_, PyAny>> = item.extract().unwrap_or_default();
+    let [key, value] = &parts[..] else {
+        let text = "a record to load must be a pair of a key and a value";
+        return Err(PyTypeError::new_err(text));
+    };
+    Ok((key.extract::<Input<'_>>()?.to_vec(), value.extract::<Input<'_>>()?.to_vec()))
 }
 
 fn columns(item: &Bound<'_, PyAny>, records: &mut Vec<Record>) -> PyResult<()> {
@@ -127,20 +138,9 @@ impl Iterator for Feed {
                 return Some(Ok(record));
             }
             if self.ended {
-                return None;
+                return self.failed.take().map(Err);
             }
-            let error = Python::attach(|py| match self.fetch(py) {
-                Ok(()) => None,
-                Err(raised) => {
-                    let error = as_error(py, &raised);
-                    *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
-                    Some(error)
-                }
-            });
-            if let Some(error) = error {
-                self.ended = true;
-                return Some(Err(error));
-            }
+            Python::attach(|py| self.fetch(py));
         }
     }
 }

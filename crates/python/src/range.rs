@@ -35,7 +35,7 @@ pub(crate) enum Part {
 }
 
 /// The records of a range of keys, in order. Each iteration begins anew.
-#[pyclass(frozen, module = "qpair")]
+#[pyclass(frozen, generic, module = "qpair")]
 pub(crate) struct Range {
     open: Arc<Open>,
     source: Source,
@@ -139,18 +139,15 @@ impl Range {
         Ok(Self { reversed: !self.reversed, ..self.like() })
     }
 
-    /// The same range as pairs of keys and values.
-    fn items(&self) -> Self {
-        Self { part: Part::Items, ..self.like() }
-    }
+    // Not `keys`: `dict(range)` would take a range for a mapping, and look each key up.
 
     /// The keys of the same range.
-    fn keys(&self) -> Self {
+    fn only_keys(&self) -> Self {
         Self { part: Part::Keys, ..self.like() }
     }
 
     /// The values of the same range.
-    fn values(&self) -> Self {
+    fn only_values(&self) -> Self {
         Self { part: Part::Values, ..self.like() }
     }
 }
@@ -257,7 +254,7 @@ struct State {
 }
 
 /// An iterator over a range.
-#[pyclass(frozen, module = "qpair")]
+#[pyclass(frozen, generic, module = "qpair")]
 pub(crate) struct RangeIterator {
     state: Mutex<State>,
     part: Part,

@@ -1,5 +1,6 @@
 //! `Table`: a mapping of bytes to bytes, in order.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -33,6 +34,29 @@ pub(crate) fn to_pair<'py>(py: Python<'py>, record: &Record) -> PyResult<Bound<'
     PyTuple::new(py, [PyBytes::new(py, &record.0), PyBytes::new(py, &record.1)])
 }
 
+thread_local! {
+    /// The buffer to which a value is copied from its page, before its length is known.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Calls `read` with the value of a key, if nothing has to be waited for. `read` must not run Python.
+#[inline]
+pub(crate) fn try_get<T>(
+    table: &qpair::Table,
+    key: &[u8],
+    read: impl FnOnce(&[u8]) -> T,
+) -> qpair::Result<Poll<Option<T>>> {
+    // A thread that is ending has no buffer.
+    let mut value = BUFFER.try_with(Cell::take).unwrap_or_default();
+    value.clear();
+    let found = match table.try_get_into(key, &mut value)? {
+        Some(found) => Poll::Ready(found.then(|| read(&value))),
+        None => Poll::Pending,
+    };
+    let _ = BUFFER.try_with(|buffer| buffer.set(value));
+    Ok(found)
+}
+
 impl Table {
     pub(crate) fn new(open: &Arc<Open>, table: qpair::Table, name: String) -> qpair::Result<Self> {
         Ok(Self { open: open.clone(), handle: open.share(table)?, name })
@@ -42,7 +66,7 @@ impl Table {
     #[inline]
     fn look<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let read = |value: &[u8]| PyBytes::new(py, value);
-        match self.handle.with(|table| table.try_get_with(key, read)) {
+        match self.handle.with(|table| try_get(table, key, read)) {
             Ok(Poll::Ready(value)) => Ok(value),
             Ok(Poll::Pending) => self.look_on_device(py, key),
             Err(error) => Err(raise(error)),
@@ -118,7 +142,7 @@ impl Table {
     }
 
     fn __contains__(&self, py: Python<'_>, key: Input<'_>) -> PyResult<bool> {
-        match self.handle.with(|table| table.try_get_with(&key, |_| ())) {
+        match self.handle.with(|table| try_get(table, &key, |_| ())) {
             Ok(Poll::Ready(found)) => Ok(found.is_some()),
             Ok(Poll::Pending) => self.wait(py, |table| table.contains_key(&key)),
             Err(error) => Err(raise(error)),
@@ -163,7 +187,7 @@ impl Table {
             let key = key?;
             let key: Input<'_> = key.extract()?;
             let read = |value: &[u8]| PyBytes::new(py, value);
-            match self.handle.with(|table| table.try_get_with(&key, read)).map_err(raise)? {
+            match self.handle.with(|table| try_get(table, &key, read)).map_err(raise)? {
                 Poll::Ready(value) => values.append(value)?,
                 Poll::Pending => {
                     waiting.push((at, key.to_vec()));
