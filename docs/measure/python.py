@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python package beside lmdb, rocksdict and sqlite3, in interleaved rounds: nanoseconds a call, medians and spread as JSON.
+"""The Python package beside lmdb, rocksdict and sqlite3, in interleaved rounds: nanoseconds a call, medians and spread, and as JSON.
 
   python -m venv v && v/bin/pip install WHEEL lmdb rocksdict
   v/bin/python docs/measure/python.py --dir /mnt/drive --out figures.json                       the figures
@@ -11,7 +11,7 @@ In each round each engine does each task once, in turn, the order of the engines
 - get, put: random keys of a store that is in memory. Puts are in transactions or batches of --batch, which are written and not flushed;
   `put, durable batches` and `put, one by one` (not flushed) are qpair's alone. `get, own transaction`: lmdb once more, with a transaction each.
 - await get: the same keys by `await table.aio.get` in one task: found at once.
-- scan: all records, by the iterator of the engine.
+- scan in memory; scan: all records, by the iterator of the engine; the second of --scan-records and a store that was just opened.
 - cold get: random keys of a store of --cold-records, with --memory bytes for pages and direct I/O (qpair), or the same limit for cache (rocksdict,
   sqlite3); lmdb has the page cache, so run this in a control group with a limit (systemd-run -p MemoryMax=...) or its figures are
   those of memory. One thread: lmdb, rocksdict, sqlite3, qpair; `256 tasks`: qpair by asyncio, the others by 16 threads of run_in_executor.
@@ -273,15 +273,18 @@ class Sqlite(Other):
 
 
 ENGINES = {"qpair": Qpair, "lmdb": Lmdb, "rocksdict": Rocksdict, "sqlite3": Sqlite}
-rounds: dict[tuple[str, str], list[float]] = {}
+rounds: dict[tuple[str, str], list[tuple[float, float]]] = {}
 
 
 def timed(task: str, engine: str, calls: int, run) -> None:
-    if options.only not in task:
+    """Notes the time of a call and the processor time of the process, of all its threads, in nanoseconds."""
+    if options.only not in task and task != "load":
         return
-    begun = time.perf_counter_ns()
+    begun, cpu = time.perf_counter_ns(), time.process_time_ns()
     run()
-    rounds.setdefault((task, engine), []).append((time.perf_counter_ns() - begun) / calls)
+    if options.only in task:
+        times = (time.perf_counter_ns() - begun) / calls, (time.process_time_ns() - cpu) / calls
+        rounds.setdefault((task, engine), []).append(times)
 
 
 def wanted(*tasks: str) -> bool:
@@ -295,10 +298,7 @@ def in_memory(names: list[str], folder: str, number: int) -> None:
     keys = [key(order[at % len(order)]) for at in range(options.calls)]
     for name in names:
         engine = ENGINES[name](folder, options.records, False)
-        begun = time.perf_counter_ns()
-        engine.load(records(options.records))
-        if wanted("load"):
-            rounds.setdefault(("load", name), []).append((time.perf_counter_ns() - begun) / options.records)
+        timed("load", name, options.records, lambda: engine.load(records(options.records)))
         if name == "qpair" and wanted("load, any order"):
             pairs = [(key(at), VALUE) for at in order]
             timed("load, any order", name, len(pairs), lambda: engine.load_unsorted(pairs))
@@ -308,6 +308,7 @@ def in_memory(names: list[str], folder: str, number: int) -> None:
         if name == "lmdb":
             timed("get, own transaction", name, len(keys), lambda: engine.get_in_own_transaction(keys))
         timed("put", name, len(keys), lambda: engine.put(keys))
+        timed("scan in memory", name, options.records, lambda: check(engine.scan(), options.records))
         if name == "qpair":
             timed("put, durable batches", name, len(keys), lambda: engine.put_batch(keys))
             timed("put, one by one", name, len(keys) // 10, lambda: engine.put_alone(keys[: len(keys) // 10]))
@@ -359,26 +360,28 @@ def main() -> None:
     names = options.engines.split(",")
     folder = tempfile.mkdtemp(prefix="python-measure-", dir=options.dir)
     try:
-        memory_tasks = ("load", "load, any order", "get", "put", "await get")
+        memory_tasks = ("load", "load, any order", "get", "put", "await get", "scan in memory")
         for number in range(options.rounds if wanted(*memory_tasks) else 0):
             in_memory(turned(names, number), folder, number)
         large(names, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     tasks = dict.fromkeys(task for task, _ in rounds)
-    print(f"ns a call, median of {options.rounds} rounds (smallest to largest); Python {platform.python_version()}")
+    print(f"ns a call: median of {options.rounds} rounds (smallest to largest), processor time; Python {platform.python_version()}")
     for task in tasks:
         print(f"{task}:")
         for name in names:
             times = rounds.get((task, name))
             if times:
-                print(f"  {name:10} {statistics.median(times):10.0f}   ({min(times):.0f} to {max(times):.0f})")
+                wall, cpu = zip(*times)
+                spread = f"({min(wall):.0f} to {max(wall):.0f})"
+                print(f"  {name:10} {statistics.median(wall):10.0f}   {spread:22} {statistics.median(cpu):10.0f}")
     if options.out:
         report = {
             "python": sys.version,
             "kernel": platform.release(),
             "options": vars(options),
-            "ns_per_call": [{"task": task, "engine": name, "rounds": times} for (task, name), times in rounds.items()],
+            "ns_per_call_wall_and_cpu": [{"task": task, "engine": name, "rounds": times} for (task, name), times in rounds.items()],
         }
         with open(options.out, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)

@@ -16,14 +16,14 @@ use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyList};
 use qpair::Result;
 use qpair::completion::CompletionQueue;
 
 use crate::errors::raise;
 use crate::input::{Bounds, Input};
 use crate::snapshot::Batch;
-use crate::table::{Record, Table, to_bytes, to_pair, try_get};
+use crate::table::{Record, Table, pair, to_bytes, try_get};
 
 /// The result of an operation, before it is a Python object.
 enum Outcome {
@@ -47,7 +47,7 @@ impl Outcome {
             Outcome::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any().unbind(),
             Outcome::Nothing => py.None(),
             Outcome::Records(records, cursor) => match cursor.take(records) {
-                Some(record) => to_pair(py, &record)?.into_any().unbind(),
+                Some((key, value)) => pair(py, &key, &value)?.into_any().unbind(),
                 None => return Err(PyStopAsyncIteration::new_err(())),
             },
         })
@@ -346,8 +346,8 @@ impl AsyncRange {
         let cursor = self.cursor.clone();
         let mut state = lock(&cursor.state);
         if let Some((key, value)) = state.records.next() {
-            let pair = PyTuple::new(py, [PyBytes::new(py, &key), PyBytes::new(py, &value)])?;
-            return Ok(Awaitable::ready(Ok(pair.into_any().unbind())));
+            let record = pair(py, &key, &value)?.into_any().unbind();
+            return Ok(Awaitable::ready(Ok(record)));
         }
         let Some(bounds) = state.bounds.clone() else {
             return Err(PyStopAsyncIteration::new_err(()));

@@ -84,6 +84,12 @@ impl<T> Exclusive<T> {
     pub(crate) fn take(&self) -> Result<Option<T>> {
         Ok(self.lock()?.take())
     }
+
+    /// Drops the handle, after a call by it. The thread is detached from the interpreter.
+    pub(crate) fn end(&self) {
+        let taken = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(taken);
+    }
 }
 
 #[cold]
@@ -105,7 +111,8 @@ impl<T: Send> Revoke for Exclusive<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
             Err(TryLockError::WouldBlock) if now => return false,
             Err(TryLockError::WouldBlock) => {
-                self.handle.lock().unwrap_or_else(PoisonError::into_inner).take()
+                self.end();
+                None
             }
         };
         drop(taken);
@@ -190,7 +197,10 @@ impl Open {
         self.store.process.is_here()
     }
 
-    pub(crate) fn share<T: Clone + Send + Sync + 'static>(&self, handle: T) -> Result<Arc<Shared<T>>> {
+    pub(crate) fn share<T: Clone + Send + Sync + 'static>(
+        &self,
+        handle: T,
+    ) -> Result<Arc<Shared<T>>> {
         let handle = Arc::new(Shared::new(handle));
         self.note(Arc::downgrade(&handle) as Weak<dyn Revoke>)?;
         Ok(handle)

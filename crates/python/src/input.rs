@@ -46,10 +46,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Input<'a> {
 fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
-    let view = VIEW.get_or_try_init(py, || {
-        py.import("builtins")?.getattr("memoryview").map(Bound::unbind)
-    })?;
-    let given = view.bind(py).call1((object,)).and_then(|view| view.call_method0(intern!(py, "tobytes")));
+    let view = VIEW
+        .get_or_try_init(py, || py.import("builtins")?.getattr("memoryview").map(Bound::unbind))?;
+    let given =
+        view.bind(py).call1((object,)).and_then(|view| view.call_method0(intern!(py, "tobytes")));
     match given {
         Ok(bytes) => Ok(bytes.cast::<PyBytes>()?.as_bytes().to_vec()),
         Err(_) => {

@@ -29,7 +29,7 @@ mod module {
     #[pymodule_export]
     use crate::process::{after_fork_in_child, wait_for_threads};
     #[pymodule_export]
-    use crate::range::{Range, RangeIterator};
+    use crate::range::Range;
     #[pymodule_export]
     use crate::snapshot::{Batch, Snapshot};
     #[pymodule_export]

@@ -222,9 +222,7 @@ fn write(
         };
         let count = rest.iter().take(TRANSACTION_RECORDS).take_while(fits).count().max(1);
         let (part, after) = rest.split_at(count);
-        store.transact(|tx| {
-            part.iter().try_for_each(|(key, value)| tx.put(table, key, value))
-        })?;
+        store.transact(|tx| part.iter().try_for_each(|(key, value)| tx.put(table, key, value)))?;
         *loaded += count as u64;
         rest = after;
     }

@@ -13,19 +13,22 @@ pub(crate) fn of_store(
     path: &Bound<'_, PyAny>,
     given: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Options> {
-    let members: Vec<PathBuf> = match path.is_instance_of::<PyList>() || path.is_instance_of::<PyTuple>() {
-        true => path.extract()?,
-        false => vec![path.extract()?],
-    };
+    let members: Vec<PathBuf> =
+        match path.is_instance_of::<PyList>() || path.is_instance_of::<PyTuple>() {
+            true => path.extract()?,
+            false => vec![path.extract()?],
+        };
     let mut options = Options::striped(members);
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         if value.is_none() {
             continue;
         }
-        options = set(options, &name, &value).map_err(|error| match error.is_instance_of::<PyTypeError>(value.py()) {
-            true => PyTypeError::new_err(format!("open() cannot take {name}={value}: {error}")),
-            false => error,
+        options = set(options, &name, &value).map_err(|error| {
+            match error.is_instance_of::<PyTypeError>(value.py()) {
+                true => PyTypeError::new_err(format!("open() cannot take {name}={value}: {error}")),
+                false => error,
+            }
         })?;
     }
     Ok(options)
@@ -76,7 +79,8 @@ fn bytes(value: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 fn interface(name: &str) -> PyResult<Interface> {
-    name.parse().map_err(|error: qpair::unstable::block::Error| PyValueError::new_err(error.to_string()))
+    name.parse()
+        .map_err(|error: qpair::unstable::block::Error| PyValueError::new_err(error.to_string()))
 }
 
 fn seconds(value: &Bound<'_, PyAny>) -> PyResult<Duration> {

@@ -4,18 +4,20 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyList};
 use qpair::{Error, Result};
 
 use crate::errors::raise;
 use crate::handle::{Exclusive, Open, Shared};
 use crate::input::{Bounds, Input};
 use crate::process::wait;
-use crate::table::{Record, to_pair};
+use crate::table::{Record, pair};
 
-/// The number of records that an iterator reads first, and later, and their bytes at most.
+/// The number of records that an iteration reads first, and later, and their bytes at most. More
+/// than 700 new tuples make Python look for cycles.
 const PART_MIN: usize = 16;
-const PART_MAX: usize = 1024;
+const PART_MAX: usize = 512;
 const PART_BYTES_MAX: usize = 1 << 20;
 
 /// The reader of a range.
@@ -57,7 +59,22 @@ impl Range {
         Self { open, source, table, bounds, part, reversed: false, limit: None }
     }
 
-    pub(crate) fn iterate(&self, reversed: bool) -> RangeIterator {
+    /// Returns an iterator. It is Python's own, over lists of records, since a call of this module
+    /// for each record would cost as much as the record.
+    pub(crate) fn iterate<'py>(
+        &self,
+        py: Python<'py>,
+        reversed: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static CHAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let chain = CHAIN.get_or_try_init(py, || {
+            let chain = py.import("itertools")?.getattr("chain")?;
+            chain.getattr("from_iterable").map(Bound::unbind)
+        })?;
+        chain.bind(py).call1((self.parts(reversed),))
+    }
+
+    fn parts(&self, reversed: bool) -> RangeParts {
         let reader = Reader {
             open: self.open.clone(),
             source: self.source.clone(),
@@ -69,8 +86,7 @@ impl Range {
             range: None,
             ended: self.bounds.is_empty(),
         };
-        let state = State { reader, records: Vec::new().into_iter(), failed: None };
-        RangeIterator { state: Mutex::new(state), part: self.part }
+        RangeParts { state: Mutex::new(State { reader, failed: None }), part: self.part }
     }
 
     fn like(&self) -> Self {
@@ -96,17 +112,17 @@ impl Range {
 
 #[pymethods]
 impl Range {
-    fn __iter__(&self) -> RangeIterator {
-        self.iterate(false)
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.iterate(py, false)
     }
 
-    fn __reversed__(&self) -> RangeIterator {
-        self.iterate(true)
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.iterate(py, true)
     }
 
     fn __contains__(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
         if self.limit.is_some() || self.part == Part::Values {
-            let mut all = self.iterate(false).into_pyobject(py)?.into_any().try_iter()?;
+            let mut all = self.iterate(py, false)?.try_iter()?;
             return all.try_fold(false, |found, next| Ok(found || next?.eq(item)?));
         }
         let record: Option<(Input<'_>, Input<'_>)>;
@@ -171,20 +187,20 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads the next part; returns the records before an error too. The thread is detached from
     /// the interpreter.
-    fn next(&mut self) -> (Vec<Record>, Option<Error>) {
-        let mut records = Vec::new();
+    fn next(&mut self) -> (Records, Option<Error>) {
+        let mut records = Records::default();
         if self.ended {
             return (records, None);
         }
         let outcome = self.read(&mut records);
-        self.left -= records.len();
+        self.left -= records.lens.len();
         self.part = (self.part * 4).min(PART_MAX);
         self.ended = self.left == 0 || !matches!(outcome, Ok(true));
         (records, outcome.err())
     }
 
     /// Returns whether there may be more records.
-    fn read(&mut self, records: &mut Vec<Record>) -> Result<bool> {
+    fn read(&mut self, records: &mut Records) -> Result<bool> {
         let most = self.part.min(self.left);
         let table = self.table.get()?;
         match &self.source {
@@ -225,8 +241,8 @@ impl Reader {
     }
 
     /// Begins the next part behind these records.
-    fn pass(&mut self, records: &[Record]) {
-        if let Some((key, _)) = records.last() {
+    fn pass(&mut self, records: &Records) {
+        if let Some((key, _)) = records.iter().last() {
             self.bounds.go_behind(key, self.reversed);
         }
     }
@@ -235,38 +251,55 @@ impl Reader {
 fn gather(
     range: &mut impl Iterator<Item = Result<Record>>,
     most: usize,
-    records: &mut Vec<Record>,
+    records: &mut Records,
 ) -> Result<bool> {
-    let mut bytes = 0;
-    while records.len() < most && bytes < PART_BYTES_MAX {
+    while records.lens.len() < most && records.bytes.len() < PART_BYTES_MAX {
         let Some(record) = range.next() else { return Ok(false) };
         let (key, value) = record?;
-        bytes += key.len() + value.len();
-        records.push((key, value));
+        records.bytes.extend_from_slice(&key);
+        records.bytes.extend_from_slice(&value);
+        records.lens.push((key.len(), value.len()));
     }
     Ok(true)
 }
 
+/// Records, one behind the other.
+#[derive(Default)]
+struct Records {
+    bytes: Vec<u8>,
+    lens: Vec<(usize, usize)>,
+}
+
+impl Records {
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lens.iter().scan(&self.bytes[..], |rest, &(key_len, value_len)| {
+            let (key, after) = rest.split_at(key_len);
+            let (value, after) = after.split_at(value_len);
+            *rest = after;
+            Some((key, value))
+        })
+    }
+}
+
 struct State {
     reader: Reader,
-    records: std::vec::IntoIter<Record>,
     failed: Option<Error>,
 }
 
-/// An iterator over a range.
-#[pyclass(frozen, generic, module = "qpair")]
-pub(crate) struct RangeIterator {
+/// An iterator over the parts of a range: lists of records.
+#[pyclass(frozen, module = "qpair")]
+pub(crate) struct RangeParts {
     state: Mutex<State>,
     part: Part,
 }
 
 #[pymethods]
-impl RangeIterator {
+impl RangeParts {
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -274,32 +307,27 @@ impl RangeIterator {
                 return Err(PyValueError::new_err("another thread is using this iterator"));
             }
         };
-        if let Some(record) = state.records.next() {
-            return self.give(py, &record).map(Some);
-        }
         if let Some(error) = state.failed.take() {
             return Err(raise(error));
         }
         py.check_signals()?;
         let reader = &mut state.reader;
         let (records, failed) = wait(py, || reader.next());
-        state.records = records.into_iter();
-        match (state.records.next(), failed) {
-            (None, Some(error)) => Err(raise(error)),
-            (first, failed) => {
-                state.failed = failed;
-                first.map(|record| self.give(py, &record)).transpose()
+        match failed {
+            // The records before an error come first.
+            Some(error) if !records.lens.is_empty() => state.failed = Some(error),
+            Some(error) => return Err(raise(error)),
+            None if records.lens.is_empty() => return Ok(None),
+            None => {}
+        }
+        let list = PyList::empty(py);
+        for (key, value) in records.iter() {
+            match self.part {
+                Part::Items => list.append(pair(py, key, value)?)?,
+                Part::Keys => list.append(PyBytes::new(py, key))?,
+                Part::Values => list.append(PyBytes::new(py, value))?,
             }
         }
-    }
-}
-
-impl RangeIterator {
-    fn give<'py>(&self, py: Python<'py>, record: &Record) -> PyResult<Bound<'py, PyAny>> {
-        Ok(match self.part {
-            Part::Items => to_pair(py, record)?.into_any(),
-            Part::Keys => PyBytes::new(py, &record.0).into_any(),
-            Part::Values => PyBytes::new(py, &record.1).into_any(),
-        })
+        Ok(Some(list))
     }
 }

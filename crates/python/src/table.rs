@@ -26,12 +26,19 @@ pub(crate) struct Table {
 
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-pub(crate) fn to_bytes<'py>(py: Python<'py>, value: Option<Vec<u8>>) -> Option<Bound<'py, PyBytes>> {
+pub(crate) fn to_bytes<'py>(
+    py: Python<'py>,
+    value: Option<Vec<u8>>,
+) -> Option<Bound<'py, PyBytes>> {
     value.map(|value| PyBytes::new(py, &value))
 }
 
-pub(crate) fn to_pair<'py>(py: Python<'py>, record: &Record) -> PyResult<Bound<'py, PyTuple>> {
-    PyTuple::new(py, [PyBytes::new(py, &record.0), PyBytes::new(py, &record.1)])
+pub(crate) fn pair<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    value: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])
 }
 
 thread_local! {
@@ -98,6 +105,14 @@ impl Table {
         .map_err(raise)
     }
 
+    fn record<'py>(
+        &self,
+        py: Python<'py>,
+        find: impl FnOnce(&qpair::Table) -> qpair::Result<Option<Record>> + Send,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.wait(py, find)?.map(|(key, value)| pair(py, &key, &value)).transpose()
+    }
+
     fn part(&self, bounds: Bounds, part: Part) -> Range {
         Range::new(self.open.clone(), Source::Table, self.handle.clone(), bounds, part)
     }
@@ -149,12 +164,12 @@ impl Table {
         }
     }
 
-    fn __iter__(&self) -> crate::range::RangeIterator {
-        self.part(Bounds::all(), Part::Keys).iterate(false)
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.part(Bounds::all(), Part::Keys).iterate(py, false)
     }
 
-    fn __reversed__(&self) -> crate::range::RangeIterator {
-        self.part(Bounds::all(), Part::Keys).iterate(true)
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.part(Bounds::all(), Part::Keys).iterate(py, true)
     }
 
     /// The number of records, for which all leaves are read. `statistics()` estimates it.
@@ -180,7 +195,11 @@ impl Table {
 
     /// Returns the values of several keys, in their order; None for a key without a record. Pages
     /// that are not in memory are read all at the same time.
-    fn multi_get<'py>(&self, py: Python<'py>, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let values = PyList::empty(py);
         let mut waiting: Vec<(usize, Vec<u8>)> = Vec::new();
         for (at, key) in keys.try_iter()?.enumerate() {
@@ -196,7 +215,8 @@ impl Table {
             }
         }
         if !waiting.is_empty() {
-            let found = self.wait(py, |table| table.multi_get(waiting.iter().map(|(_, key)| key)))?;
+            let found =
+                self.wait(py, |table| table.multi_get(waiting.iter().map(|(_, key)| key)))?;
             for ((at, _), value) in waiting.iter().zip(found) {
                 values.set_item(*at, to_bytes(py, value))?;
             }
@@ -272,22 +292,22 @@ impl Table {
 
     /// Returns the record with the smallest key, or None.
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.wait(py, qpair::Table::first)?.map(|record| to_pair(py, &record)).transpose()
+        self.record(py, qpair::Table::first)
     }
 
     /// Returns the record with the greatest key, or None.
     fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.wait(py, qpair::Table::last)?.map(|record| to_pair(py, &record)).transpose()
+        self.record(py, qpair::Table::last)
     }
 
     /// Removes the record with the smallest key, and returns it; None if the table is empty.
     fn pop_first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.wait(py, qpair::Table::pop_first)?.map(|record| to_pair(py, &record)).transpose()
+        self.record(py, qpair::Table::pop_first)
     }
 
     /// Removes the record with the greatest key, and returns it; None if the table is empty.
     fn pop_last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.wait(py, qpair::Table::pop_last)?.map(|record| to_pair(py, &record)).transpose()
+        self.record(py, qpair::Table::pop_last)
     }
 
     /// Removes the record with the greatest key, and returns it.
@@ -367,7 +387,12 @@ impl Table {
 
     /// Loads columns: tuples of the offsets and bytes of keys, and those of values.
     #[pyo3(signature = (columns, /, *, sorted))]
-    fn _load_columns(&self, py: Python<'_>, columns: &Bound<'_, PyAny>, sorted: bool) -> PyResult<u64> {
+    fn _load_columns(
+        &self,
+        py: Python<'_>,
+        columns: &Bound<'_, PyAny>,
+        sorted: bool,
+    ) -> PyResult<u64> {
         self.load_from(py, load::Feed::of_columns(columns)?, sorted)
     }
 

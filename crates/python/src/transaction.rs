@@ -243,7 +243,15 @@ pub(crate) fn transact(
                 })
             });
             // Gone if the function closed the store.
-            *tx = handle.take()?.ok_or_else(|| Error::new(ErrorKind::Closed, "the store is closed"))?;
+            match handle.take() {
+                Ok(Some(own)) => *tx = own,
+                Ok(None) => return Err(Error::new(ErrorKind::Closed, "the store is closed")),
+                // Another thread still makes a call by it: it ends without a commit.
+                Err(error) => {
+                    handle.end();
+                    return Err(error);
+                }
+            }
             returned
         });
         drop(engine);

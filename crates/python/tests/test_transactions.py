@@ -169,6 +169,40 @@ def test_a_transaction_of_two_threads_at_once_is_refused(store, table):
     waiter.rollback()
 
 
+def test_a_transaction_that_a_thread_still_uses_is_not_committed(store, table):
+    table[b"k"] = b"v"
+    holder = store.transaction()
+    holder.lock(table, b"k")
+    threads = []
+
+    def leave(tx):
+        def wait():
+            while True:
+                try:
+                    return tx.lock(table, b"k")
+                except qpair.TimedOut:
+                    return
+                except qpair.Invalid:
+                    pass  # The other thread was first.
+
+        tx.put(table, b"other", b"v")
+        threads.append(threading.Thread(target=wait))
+        threads[0].start()
+        while True:
+            try:
+                tx.get(table, b"other")
+            except qpair.Invalid:
+                return
+
+    with pytest.raises(qpair.Invalid, match="another thread"):
+        store.transact(leave, lock_timeout=0.5)
+    threads[0].join()
+    holder.rollback()
+    assert b"other" not in table
+    # Its locks are gone too.
+    assert table.put(b"other", b"w") is False
+
+
 def test_snapshots_stay(store, table):
     table[b"k"] = b"1"
     snapshot = store.snapshot()
