@@ -87,6 +87,9 @@ impl<T> Exclusive<T> {
 
     /// Drops the handle, after a call by it. The thread is detached from the interpreter.
     pub(crate) fn end(&self) {
+        if !self.process.is_here() {
+            return;
+        }
         let taken = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(taken);
     }

@@ -101,8 +101,8 @@ fn durability(name: &str) -> PyResult<Durability> {
     })
 }
 
-/// Returns the options of a transaction. Each keyword is the field of `qpair::TransactionOptions` of
-/// its name.
+/// Returns the options of a transaction. Each keyword is the field of `qpair::TransactionOptions`
+/// of its name.
 pub(crate) fn of_transaction(given: Option<&Bound<'_, PyDict>>) -> PyResult<TransactionOptions> {
     let mut options = TransactionOptions::default();
     for (name, value) in given.into_iter().flatten() {

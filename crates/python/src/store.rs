@@ -169,8 +169,8 @@ impl Store {
         self.wait(py, |store| store.rename_table(old, new))
     }
 
-    /// Begins a transaction, whose first call decides which state of the store it sees. As a context
-    /// manager it commits at the end of the block, and rolls back after an exception.
+    /// Begins a transaction, whose first call decides which state of the store it sees. As a
+    /// context manager it commits at the end of the block, and rolls back after an exception.
     #[pyo3(signature = (**options))]
     fn transaction(&self, options: Option<&Bound<'_, PyDict>>) -> PyResult<Transaction> {
         Transaction::begin(&self.open, &of_transaction(options)?).map_err(raise)
@@ -218,8 +218,8 @@ impl Store {
         Ok((report.bytes_before, report.bytes_after))
     }
 
-    /// Reads all pages of the store and returns the faults found. The store must be as it was opened,
-    /// without changes since.
+    /// Reads all pages of the store and returns the faults found. The store must be as it was
+    /// opened, without changes since.
     fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(self.wait(py, |store| store.check(&|_, _| ()))?.faults)
     }

@@ -46,7 +46,8 @@ thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `read` with the value of a key, if nothing has to be waited for. `read` must not run Python.
+/// Calls `read` with the value of a key, if nothing has to be waited for. `read` must not run
+/// Python.
 #[inline]
 pub(crate) fn try_get<T>(
     table: &qpair::Table,

@@ -317,14 +317,35 @@ def test_without_io_uring_a_store_falls_back_and_says_so(program, path):
     assert said.split() in (["libaio", "refused"], ["posix", "refused"])
 
 
-def test_a_file_that_cannot_be_written_is_opened_for_reading(tmp_path, program):
-    import os
-
-    if os.geteuid() == 0:
-        pytest.skip("root writes any file")
-    path = tmp_path / "store.qpair"
-    with open_on_disk(str(path)) as store:
-        store.table("t")[b"k"] = b"v"
-    path.chmod(0o444)
-    with pytest.warns(qpair.OpenWarning, match="reading only"), open_on_disk(str(path)) as store:
-        assert store.read_only
+def test_a_file_that_cannot_be_written_is_opened_for_reading(program):
+    said = program(
+        """
+        import os, tempfile, warnings, qpair
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            path = os.path.join(folder, "store.qpair")
+            with qpair.open(path, memory="8MiB", workers=1, buffered=True) as store:
+                store.table("t")[b"k"] = b"v"
+            os.chmod(path, 0o444)
+            child = os.fork()
+            if child == 0:
+                if os.geteuid() == 0:
+                    os.setuid(65534)
+                if not os.access(path, os.R_OK):
+                    print("skip", flush=True)
+                    os._exit(0)
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    with qpair.open(path, memory="8MiB", workers=1, buffered=True) as store:
+                        assert store.read_only and dict(store["t"]) == {b"k": b"v"}
+                        try:
+                            store["t"][b"k"] = b"w"
+                        except qpair.ReadOnly:
+                            print(*[warning.message for warning in told], flush=True)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    if said == "skip\n":
+        pytest.skip("another user cannot read the folder of the tests")
+    assert "opened for reading only" in said
