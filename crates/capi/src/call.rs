@@ -177,7 +177,9 @@ pub(crate) unsafe fn read_sized<T: Versioned>(from: *const T) -> Result<T, Failu
 ///
 /// # Safety
 /// As [`read_sized`].
-pub(crate) unsafe fn read_sized_or_none<T: Versioned>(from: *const T) -> Result<Option<T>, Failure> {
+pub(crate) unsafe fn read_sized_or_none<T: Versioned>(
+    from: *const T,
+) -> Result<Option<T>, Failure> {
     if from.is_null() {
         return Ok(None);
     }
@@ -214,4 +216,71 @@ pub(crate) unsafe fn size_at<T: Versioned>(to: *const T) -> Result<usize, Failur
 #[cold]
 fn wrong_size(name: &str, size: usize) -> Failure {
     Failure::misuse(format!("the field size of {name} is {size}: set it to sizeof"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+    use crate::code::QPAIR_MISUSE;
+    use crate::error::{qpair_error_code, qpair_error_free, qpair_error_message};
+
+    fn message(error: *mut qpair_error) -> String {
+        // SAFETY: the text is there until the error is freed, below.
+        let text =
+            unsafe { CStr::from_ptr(qpair_error_message(error)) }.to_str().unwrap().to_owned();
+        qpair_error_free(error);
+        text
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let mut error = null_mut();
+        // SAFETY: `error` is a variable.
+        let code = unsafe { call(&raw mut error, || panic!("planted {}", 7)) };
+        assert_eq!((code, qpair_error_code(error)), (QPAIR_PANICKED, QPAIR_PANICKED));
+        assert!(message(error).contains("planted 7"));
+        // SAFETY: `error` is a variable.
+        let code = unsafe { call(&raw mut error, || Ok(())) };
+        assert!(code == QPAIR_OK && error.is_null());
+        // SAFETY: null is allowed.
+        let code = unsafe { call(null_mut(), || panic!("planted")) };
+        assert_eq!(code, QPAIR_PANICKED);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    #[repr(C)]
+    struct Grown {
+        size: usize,
+        old: u32,
+        new: u32,
+    }
+
+    // SAFETY: `repr(C)`, begins with `size`, and has integers only.
+    unsafe impl Versioned for Grown {
+        const SIZE_MIN: usize = 12;
+        const NAME: &'static str = "Grown";
+    }
+
+    #[test]
+    fn structs_of_older_and_newer_callers_are_read_and_written() {
+        let mut of_caller = [Grown { size: 12, old: 1, new: 2 }; 2];
+        // SAFETY: both are variables, with their sizes set.
+        unsafe {
+            let read = read_sized(&of_caller[0]).unwrap();
+            assert_eq!((read.old, read.new), (1, 0));
+            write_sized(&mut of_caller[0], 12, &Grown { size: 12, old: 5, new: 6 });
+            assert_eq!((of_caller[0].old, of_caller[0].new), (5, 2));
+            // A caller of a later version: what is not known here is left alone.
+            of_caller[0].size = size_of_val(&of_caller);
+            let size = size_at(&of_caller[0]).unwrap();
+            write_sized(&mut of_caller[0], size, &Grown { size, old: 7, new: 8 });
+            assert_eq!((of_caller[0].new, of_caller[1].old), (8, 1));
+            of_caller[0].size = 0;
+            assert_eq!(read_sized(&of_caller[0]).unwrap_err().code(), QPAIR_MISUSE);
+            assert_eq!(size_at(&of_caller[0]).unwrap_err().code(), QPAIR_MISUSE);
+            assert!(read_sized_or_none::<Grown>(std::ptr::null()).unwrap().is_none());
+        }
+    }
 }

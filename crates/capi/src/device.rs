@@ -15,13 +15,15 @@ use std::time::Duration;
 
 use qpair::completion::Completer;
 use qpair::unstable::block::{
-    Arena, Buffer, BlockDevice, ChannelOptions, Completion, DeviceSpec, IoChannel, Request,
+    Arena, BlockDevice, Buffer, ChannelOptions, Completion, DeviceSpec, IoChannel, Request,
     WaitOptions, WakeEvent,
 };
 use qpair::{Drivers, Error, ErrorKind, Mode};
 use qpair_kernel::FileOptions;
 
-use crate::call::{Versioned, bytes, call, needed, read_sized_or_none, set, size_at, text, write_sized};
+use crate::call::{
+    Versioned, bytes, call, needed, read_sized_or_none, set, size_at, text, write_sized,
+};
 use crate::completion::{
     Finished, Outcome, QPAIR_OPERATION_DEVICE_DISCARD, QPAIR_OPERATION_DEVICE_FLUSH,
     QPAIR_OPERATION_DEVICE_READ, QPAIR_OPERATION_DEVICE_WRITE, QPAIR_OPERATION_DEVICE_WRITE_ZEROES,
@@ -234,11 +236,7 @@ fn serve(shared: &Shared, channel: &mut dyn IoChannel, depth: u32) {
     }
 }
 
-fn start(
-    device: Arc<dyn BlockDevice>,
-    depth: u32,
-    transfer_bytes: u32,
-) -> Result<Device, Failure> {
+fn start(device: Arc<dyn BlockDevice>, depth: u32, transfer_bytes: u32) -> Result<Device, Failure> {
     let memory_bytes = u64::from(depth) * u64::from(transfer_bytes);
     if memory_bytes > MEMORY_BYTES_MAX {
         return Err(Failure::invalid(format!(

@@ -25,7 +25,11 @@ pub struct qpair_error {
 pub(crate) enum Failure {
     Store(Error),
     /// An error that only the interface to C has.
-    Call { code: c_int, message: String, hint: &'static str },
+    Call {
+        code: c_int,
+        message: String,
+        hint: &'static str,
+    },
     /// A code that a function of the caller returned, for the caller alone.
     Callers(c_int),
 }

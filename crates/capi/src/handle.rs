@@ -200,10 +200,7 @@ impl<T> Handles<T> {
     fn wrong(&self, number: u64) -> Failure {
         match number {
             0 => Failure::misuse(format!("the handle of the kind {} is null", self.name)),
-            _ => Failure::misuse(format!(
-                "{number:#x} is no handle of the kind {}",
-                self.name
-            )),
+            _ => Failure::misuse(format!("{number:#x} is no handle of the kind {}", self.name)),
         }
     }
 
@@ -228,7 +225,10 @@ mod tests {
 
     #[test]
     fn indices_fill_the_chunks_one_after_the_other() {
-        assert_eq!([place(0), place(63), place(64), place(191)], [(0, 0), (0, 63), (1, 0), (1, 127)]);
+        assert_eq!(
+            [place(0), place(63), place(64), place(191)],
+            [(0, 0), (0, 63), (1, 0), (1, 127)]
+        );
         let handles = Handles::new(3, "test");
         let all: Vec<Handle> = (0..500).map(|n| handles.insert(n).unwrap()).collect();
         for (n, handle) in all.iter().enumerate() {

@@ -28,7 +28,10 @@
     reason = "the rules above are those of all functions; the header has them for its readers"
 )]
 #![allow(non_camel_case_types, reason = "types have the names that they have in the header")]
-#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "handles are numbers, which nobody dereferences")]
+#![allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "handles are numbers, which nobody dereferences"
+)]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("handles are numbers of 64 bits in the shape of pointers");

@@ -92,7 +92,8 @@ impl Value {
 
     fn within<T: TryFrom<u64>>(&self) -> Result<T, Failure> {
         let number = self.number()?;
-        T::try_from(number).map_err(|_| Failure::invalid(format!("the number {number} is too large")))
+        T::try_from(number)
+            .map_err(|_| Failure::invalid(format!("the number {number} is too large")))
     }
 }
 
@@ -228,9 +229,9 @@ pub(crate) fn durability(name: &str) -> Result<Durability, Failure> {
         "sync" => Ok(Durability::Sync),
         "group" => Ok(Durability::Group),
         "async" => Ok(Durability::Async),
-        _ => Err(Failure::invalid(format!(
-            "{name:?} is no durability: choose sync, group or async"
-        ))),
+        _ => {
+            Err(Failure::invalid(format!("{name:?} is no durability: choose sync, group or async")))
+        }
     }
 }
 

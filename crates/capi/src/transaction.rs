@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use qpair::{Durability, Error, Isolation, Table, Transaction, TransactionOptions};
 
-use crate::call::{
-    Versioned, bytes, bytes_or_none, call, needed, read_sized_or_none, set, text,
-};
+use crate::call::{Versioned, bytes, bytes_or_none, call, needed, read_sized_or_none, set, text};
 use crate::error::{Failure, qpair_error};
 use crate::handle::Handles;
 use crate::store::{self, qpair_store};
@@ -235,7 +233,8 @@ pub unsafe extern "C" fn qpair_transaction_get(
         call(error, || {
             check_buffer(buffer, capacity, value_len)?;
             let key = bytes(key, key_len, "key")?;
-            match with_table(transaction, table, |transaction, table| transaction.get(table, key))? {
+            match with_table(transaction, table, |transaction, table| transaction.get(table, key))?
+            {
                 Some(value) => copy(&value, buffer, capacity, value_len),
                 None => set(value_len, NO_RECORD),
             }
@@ -342,7 +341,8 @@ pub unsafe extern "C" fn qpair_transaction_delete(
     unsafe {
         call(error, || {
             let key = bytes(key, key_len, "key")?;
-            let delete = |transaction: &mut Transaction, table: &Table| transaction.delete(table, key);
+            let delete =
+                |transaction: &mut Transaction, table: &Table| transaction.delete(table, key);
             set(deleted, with_table(transaction, table, delete)?);
             Ok(())
         })

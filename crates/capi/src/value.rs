@@ -54,10 +54,7 @@ pub(crate) unsafe fn lend(
 ///
 /// # Safety
 /// `lease` follows rule 2 of the crate.
-pub(crate) unsafe fn lend_text(
-    text: String,
-    lease: *mut *mut qpair_value,
-) -> Result<(), Failure> {
+pub(crate) unsafe fn lend_text(text: String, lease: *mut *mut qpair_value) -> Result<(), Failure> {
     needed(lease, "text")?;
     let mut bytes = text.into_bytes();
     bytes.push(0);

@@ -1,4 +1,5 @@
-/* Every call of the C++ wrapper, and with it those of the C interface. Run by crates/capi/test with a folder. */
+/* Every call of the C++ wrapper, and with it those of the C interface. Run by crates/capi/test with a folder and the interface to the
+ * kernel. */
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -252,11 +253,12 @@ static void asynchronous(qpair::store &store) {
     CHECK(queue.wait(1, 1, std::chrono::microseconds(1)).empty());
 }
 
-static void devices(const std::string &name) {
+static void devices(const std::string &name, const std::string &io) {
     qpair_device_options options{};
     options.size = sizeof options;
     options.buffered = 1;
     options.depth = 4;
+    options.io = io.c_str();
     qpair::device device(name, &options);
     qpair_device_info info = device.info();
     CHECK(info.size_bytes >= 1 << 20 && info.depth == 4 && info.logical_block_bytes <= 4096);
@@ -285,9 +287,9 @@ static int count_calls(void *context, std::uint64_t, std::uint64_t) {
 }
 
 int main(int, char **argv) {
-    std::string path = std::string(argv[1]) + "/all.qpair";
+    std::string path = std::string(argv[1]) + "/all.qpair", io = argv[2];
     {
-        qpair::store store(path, qpair::options().set("memory", "8MiB").set("buffered", true).set("workers", 2));
+        qpair::store store(path, qpair::options().set("memory", "8MiB").set("buffered", true).set("workers", 2).set("io", io));
         tables(store);
         ranges(store);
         transactions(store);
@@ -305,11 +307,11 @@ int main(int, char **argv) {
         store.close();
     }
     {
-        qpair::store store(path, qpair::options().set("buffered", true).set("read_only", true));
+        qpair::store store(path, qpair::options().set("buffered", true).set("read_only", true).set("io", io));
         CHECK(store.table("t").get("count") == "201");
         CHECK(code_of([&] { store.table("t").put("k", "v"); }) == QPAIR_READ_ONLY);
     }
-    devices("ram:size=1MiB");
-    devices(path);
+    devices("ram:size=1MiB", io);
+    devices(path, io);
     CHECK(qpair_open_handles() == 0);
 }
