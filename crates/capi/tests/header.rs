@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const HEADER: &str = include_str!("../include/qpair.h");
 
@@ -37,6 +37,15 @@ fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+fn sources(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let read = |path: PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false => vec![fs::read_to_string(path).unwrap()],
+    };
+    entries.flat_map(read).collect()
+}
+
 /// Returns the text between a position and the next place with `end`.
 fn until<'a>(text: &'a str, end: &str) -> &'a str {
     &text[..text.find(end).unwrap()]
@@ -59,8 +68,7 @@ fn the_header_is_that_of_the_sources() {
             missing.push(declared);
         }
     };
-    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap() {
-        let source = fs::read_to_string(file.unwrap().path()).unwrap();
+    for source in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
         let mut comment = String::new();
         for (at, line) in source.match_indices('\n').map(|(at, _)| (at + 1, &source[at + 1..])) {
             let line = line.lines().next().unwrap_or_default().trim();

@@ -1,4 +1,4 @@
-//! A fixed run of lookups in memory, for callgrind to count: `instructions get_with|qpair_get
+//! A fixed run of lookups in memory, for callgrind to count: `lookups get_with|qpair_get
 //! COUNT`. The difference of two counts, divided by that of the lookups, is the cost of one.
 //! docs/design/capi.md has the figures.
 
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     match bytes {
         Some(_) => ExitCode::SUCCESS,
         None => {
-            eprintln!("instructions get_with|qpair_get COUNT");
+            eprintln!("lookups get_with|qpair_get COUNT");
             ExitCode::from(2)
         }
     }
