@@ -4,9 +4,9 @@
 //! # Why the unsafe code here is sound
 //!
 //! Unsafe blocks do four things only: read what C passes, write what C asks for, call C's
-//! functions, and read one page that is never unmapped ([`fork`]). Handles need no unsafe code: a
+//! functions, and read one page that is never unmapped (`fork`). Handles need no unsafe code: a
 //! handle is a number in the shape of a pointer, which is looked up and never dereferenced
-//! ([`handle`]). So a null, closed, forged or foreign handle is an error, and a handle that is
+//! (`handle`). So a null, closed, forged or foreign handle is an error, and a handle that is
 //! closed while another thread is in a call on it is `QPAIR_BUSY`.
 //!
 //! The header obliges the caller to these rules, and each block names those that keep it true:
@@ -20,18 +20,15 @@
 //! 4. **Buffers of requests.** The buffer of an asynchronous read is writable until the completion
 //!    was taken or the queue is closed. All other input is copied before the call returns.
 //!
-//! No panic leaves the crate: each function's body runs in [`call::call`], which catches it.
+//! No panic leaves the crate: each function's body runs in `call::call`, which catches it.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the rules above are those of all functions; the header has them for its readers"
 )]
+#![allow(clippy::too_many_arguments, reason = "C passes a key, a value and an error as five")]
 #![allow(non_camel_case_types, reason = "types have the names that they have in the header")]
-#![allow(
-    clippy::not_unsafe_ptr_arg_deref,
-    reason = "handles are numbers, which nobody dereferences"
-)]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("handles are numbers of 64 bits in the shape of pointers");
