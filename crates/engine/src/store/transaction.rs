@@ -280,9 +280,9 @@ impl Transaction {
         self.finish().0
     }
 
-    /// Like [`Transaction::commit`], for any asynchronous runtime. The commit is made on the calling
-    /// thread as far as possible without waiting, and then by a worker, even if the future is
-    /// dropped meanwhile. Dropping a future that was never polled discards all writes.
+    /// Like [`Transaction::commit`], for any asynchronous runtime. The commit is made on the
+    /// calling thread as far as possible without waiting, and then by a worker, even if the future
+    /// is dropped meanwhile. Dropping a future that was never polled discards all writes.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
