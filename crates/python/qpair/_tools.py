@@ -20,7 +20,7 @@ def command() -> str:
     """Returns the path of the command ``qpair``."""
     found = os.environ.get("QPAIR_COMMAND") or shutil.which("qpair")
     if not found:
-        hint = "install it (cargo install qpair-cli), or set QPAIR_COMMAND to its path"
+        hint = "install it (cargo install --path crates/cli in a checkout), or set QPAIR_COMMAND to its path"
         error = _errors.NotFound(f"the command qpair is not in the PATH ({hint})")
         error.kind, error.context, error.hint = "NotFound", "the command qpair is not in the PATH", hint
         raise error
@@ -41,17 +41,16 @@ def bench_io(job_file: str | os.PathLike[str] | None = None, /, **options: Any) 
     """Runs a workload as fio does, and returns fio's JSON (``--output-format=json``) as a dict.
 
     The options are fio's, by name: ``bench_io(name="r", filename=path, rw="randread", bs="4k", runtime=5,
-    time_based=True)``. True stands for an option without a value; an underscore is kept. The workload overwrites what
-    it writes to, as fio does.
+    time_based=True)``. They are one job, or hold for all jobs of the job file. The workload overwrites what it writes to,
+    as fio does.
     """
     arguments = ["bench", "io"]
-    if options and "name" not in options:
-        options = {"name": "job", **options} if job_file is None else options
+    if job_file is None:
+        # A job begins with its name.
+        arguments.append(f"--name={options.pop('name', 'job')}")
     for name, value in options.items():
-        if value is True:
-            arguments.append(f"--{name}")
-        elif value is not None and value is not False:
-            arguments.append(f"--{name}={value}")
+        if value is not None:
+            arguments.append(f"--{name}={int(value) if isinstance(value, bool) else value}")
     if job_file is not None:
         arguments.append(os.fspath(job_file))
     with tempfile.TemporaryDirectory(prefix="qpair-") as folder:

@@ -25,14 +25,16 @@ def test_what_the_command_says_is_in_the_error(monkeypatch, tmp_path):
     fake.write_text("#!/bin/sh\necho \"cannot: $*\" >&2\nexit 3\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("QPAIR_COMMAND", str(fake))
-    with pytest.raises(qpair.Error, match="cannot: bench io --name=job --rw=randread --time_based x.fio --output"):
-        qpair.bench_io("x.fio", name="job", rw="randread", time_based=True, direct=None)
+    with pytest.raises(qpair.Error, match="cannot: bench io --name=j --rw=randread --direct=0 --time_based=1 --output"):
+        qpair.bench_io(rw="randread", direct=False, name="j", time_based=True, size=None)
+    with pytest.raises(qpair.Error, match="cannot: bench io --runtime=5 x.fio --output"):
+        qpair.bench_io("x.fio", runtime=5)
 
 
 @needs_command
 def test_a_workload_gives_fios_json(tmp_path):
     options = dict(filename=tmp_path / "data", size="4m", rw="randread", bs="4k", ioengine="posix", number_ios=200)
-    result = qpair.bench_io(name="mine", **options)
+    result = qpair.bench_io(**options, name="mine", direct=False, group_reporting=True)
     (job,) = result["jobs"]
     assert job["jobname"] == "mine" and job["read"]["total_ios"] == 200
     job_file = tmp_path / "job.fio"
