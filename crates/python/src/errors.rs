@@ -45,5 +45,5 @@ pub(crate) fn as_error(py: Python<'_>, exception: &PyErr) -> Error {
         let context = context.and_then(|context| context.extract::<String>());
         return Error::new(ErrorKind::Conflict, context.unwrap_or_default());
     }
-    Error::new(ErrorKind::Interrupted, "a Python function raised an exception")
+    Error::new(ErrorKind::Interrupted, "a Python function failed")
 }
