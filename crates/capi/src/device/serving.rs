@@ -70,7 +70,7 @@ impl Posted {
     fn end(mut self, completion: Completion) {
         let outcome = match (completion.result, completion.buffer, self.target.take()) {
             (Err(error), ..) => {
-                let doing = format!("a request to a block device ({:?})", completion.op);
+                let doing = format!("serving a request to a block device ({:?})", completion.op);
                 Err(Failure::Store(Error::io(error, doing)))
             }
             (Ok(()), Some(buffer), Some(target)) => Ok(Outcome::Read(buffer, target)),
@@ -157,7 +157,11 @@ fn serve(shared: &Shared, channel: &mut dyn IoChannel, depth: u32) {
     }
 }
 
-fn start(device: Arc<dyn BlockDevice>, depth: u32, transfer_bytes: u32) -> Result<Device, Failure> {
+pub(super) fn start(
+    device: Arc<dyn BlockDevice>,
+    depth: u32,
+    transfer_bytes: u32,
+) -> Result<Device, Failure> {
     let memory_bytes = u64::from(depth) * u64::from(transfer_bytes);
     if memory_bytes > MEMORY_BYTES_MAX {
         return Err(Failure::invalid(format!(

@@ -277,23 +277,6 @@ impl Table {
     /// to wait for the answer, with [`Table::get`] or [`Table::get_async`]. No memory is allocated
     /// if `value` has room.
     ///
-    /// ```
-    /// # let options = qpair_engine::StoreOptions { format: true, ..Default::default() };
-    /// # let device = std::sync::Arc::new(qpair_block::RamDevice::new(qpair_block::RamOptions::default())?);
-    /// # let store = qpair_engine::Store::open(vec![device], &options)?;
-    /// # let table = store.table("t")?;
-    /// table.put(b"k", b"v")?;
-    /// let mut value = Vec::new();
-    /// let found = match table.try_get_into(b"k", &mut value)? {
-    ///     Some(found) => found.then_some(value),
-    ///     None => table.get(b"k")?,
-    /// };
-    /// assert_eq!(found.as_deref(), Some(&b"v"[..]));
-    /// # drop(table);
-    /// # store.close()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     /// `NotFound` if the table was dropped. All other conditions, among them a closed store, are
     /// reported by the call that waits.
