@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use qpair_engine::{Metrics, SampleValue, TransactionInfo, TransactionState};
+use qpair_engine::{Metrics, TransactionInfo, TransactionState};
 
 /// Returns one line, with its end.
 pub(crate) fn snapshot(
@@ -13,27 +13,6 @@ pub(crate) fn snapshot(
     open: &[TransactionInfo],
     ages_s: &BTreeMap<u64, f64>,
 ) -> String {
-    let samples: Vec<String> = metrics
-        .samples()
-        .map(|sample| match sample.value {
-            SampleValue::Counter(value) => format!("\"{}\":{value}", sample.name),
-            SampleValue::Gauge(value) => format!("\"{}\":{value}", sample.name),
-            SampleValue::Histogram(histogram) => {
-                let buckets: Vec<String> =
-                    histogram.buckets().map(|(_, count)| count.to_string()).collect();
-                format!(
-                    "\"{}\":{{\"count\":{},\"sum\":{},\"max\":{},\"p50\":{},\"p99\":{},\"buckets\":[{}]}}",
-                    sample.name,
-                    histogram.count(),
-                    histogram.sum_us(),
-                    histogram.max_us(),
-                    histogram.quantile_us(0.5),
-                    histogram.quantile_us(0.99),
-                    buckets.join(",")
-                )
-            }
-        })
-        .collect();
     let transactions: Vec<String> = open
         .iter()
         .map(|info| {
@@ -59,10 +38,10 @@ pub(crate) fn snapshot(
         })
         .collect();
     format!(
-        "{{\"store\":{},\"pid\":{},\"uptime_s\":{uptime_s:.3},\"metrics\":{{{}}},\"transactions\":[{}]}}\n",
+        "{{\"store\":{},\"pid\":{},\"uptime_s\":{uptime_s:.3},\"metrics\":{},\"transactions\":[{}]}}\n",
         string(store),
         std::process::id(),
-        samples.join(","),
+        metrics.to_json(),
         transactions.join(",")
     )
 }

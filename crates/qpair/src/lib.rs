@@ -58,6 +58,7 @@
 //!   the store's workers.
 //! - [`metrics`] has the statistics of a store, [`report`] the reports that calls return, and
 //!   [`inspect`] the tools for stores that are not open.
+//! - [`completion`] has a queue of asynchronous calls with a descriptor, for event loops.
 //! - [`interface`] has the details of the kernel's interfaces, and [`published`] the access to
 //!   stores that other processes have open.
 //! - [`Error`] has a kind for programs, and context and a remedy for people.
@@ -82,6 +83,7 @@
 #![warn(missing_docs)]
 
 mod ask;
+pub mod completion;
 mod copy;
 mod driven;
 mod interfaces;

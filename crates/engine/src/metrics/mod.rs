@@ -7,6 +7,7 @@
 mod counters;
 mod cycles;
 mod histogram;
+mod json;
 mod prometheus;
 mod samples;
 
@@ -129,5 +130,12 @@ impl Metrics {
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         to_prometheus(self.samples())
+    }
+
+    /// Returns all metrics as a JSON object: names with numbers, and for a histogram an object with
+    /// `count`, `sum`, `max`, `p50`, `p99` and the counts of its `buckets`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json::to_json(self.samples())
     }
 }

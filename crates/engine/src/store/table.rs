@@ -272,17 +272,35 @@ impl Table {
         Ok(self.get_with(key, |_| ())?.is_some())
     }
 
+    /// Appends the value of a key to `value` if its page is in memory, without waiting. Returns
+    /// whether the key has a record; returns `None` and leaves `value` unchanged if the caller has
+    /// to wait for the answer, with [`Table::get`] or [`Table::get_async`]. No memory is allocated
+    /// if `value` has room.
+    ///
+    /// # Errors
+    /// `NotFound` if the table was dropped. All other conditions, among them a closed store, are
+    /// reported by the call that waits.
+    pub fn try_get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<bool>> {
+        let (wal, start) = (&self.inner.shared.wal, value.len());
+        match self.get_inline(key, value) {
+            Ok(Some((found, timestamp))) if wal.may_give(wal.options.reads_wait, timestamp) => {
+                Ok(Some(found))
+            }
+            outcome => {
+                value.truncate(start);
+                outcome.map(|_| None)
+            }
+        }
+    }
+
     /// Like [`Table::get`], for any asynchronous runtime: waits without blocking the thread. A
     /// value in memory is returned at once.
     ///
     /// # Errors
     /// As [`Table::get`].
     pub async fn get_async(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let shared = &self.inner.shared;
         let mut value = Vec::new();
-        if let Some((found, timestamp)) = self.get_inline(key, &mut value)?
-            && shared.wal.may_give(shared.wal.options.reads_wait, timestamp)
-        {
+        if let Some(found) = self.try_get_into(key, &mut value)? {
             return Ok(found.then_some(value));
         }
         let (table, key) = (self.task(), key.to_vec());

@@ -280,6 +280,36 @@ impl Transaction {
         self.finish().0
     }
 
+    /// Like [`Transaction::commit`], for any asynchronous runtime. The commit is made on the
+    /// calling thread as far as possible without waiting, and then by a worker, even if the future
+    /// is dropped meanwhile. Dropping a future that was never polled discards all writes.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub async fn commit_async(mut self) -> Result<Commit> {
+        let inner = self.inner.clone();
+        let mut core = self.core.take().ok_or_else(Error::closed)?;
+        drop(self);
+        inner.shared.check_caller()?;
+        if let Some(timestamp) = nothing_to_do(&mut core)? {
+            let (waits, seen) = core.seen();
+            drop(core);
+            if !inner.shared.wal.may_give(waits, seen) {
+                let shared = inner.shared.clone();
+                let wait = move || async move { shared.wait_to_give(waits, seen).await };
+                inner.run_on_worker(wait).await?;
+            }
+            return Ok(Commit { timestamp, inner });
+        }
+        core.tx.incarnation.begin_change()?;
+        let mut committing = Committing::new(core);
+        let done = match committing.inline()? {
+            Some(done) => done,
+            None => inner.run_on_worker(move || async move { committing.complete().await }).await?,
+        };
+        Ok(Commit { timestamp: done.timestamp, inner })
+    }
+
     /// Commits; returns also the row on which the transaction met a conflict.
     pub(super) fn finish(mut self) -> (Result<Commit>, Option<Contended>) {
         let Some(mut core) = self.core.take() else { return (Err(Error::closed()), None) };

@@ -95,6 +95,39 @@ fn futures_of_any_runtime() {
         let too_long = table.put_async(&[0; 1 << 16], b"").await.unwrap_err();
         assert_eq!(too_long.kind(), ErrorKind::KeyTooLong);
     });
+    // What is in memory needs no wait, and the rest of the table is larger than memory.
+    let mut value = b"before".to_vec();
+    assert_eq!(table.get(name(8).as_bytes()).unwrap().as_deref(), Some(&8u32.to_be_bytes()[..]));
+    assert_eq!(table.try_get_into(name(8).as_bytes(), &mut value).unwrap(), Some(true));
+    assert_eq!(value, [&b"before"[..], &8u32.to_be_bytes()].concat());
+    assert_eq!(table.try_get_into(b"even/", &mut value).unwrap(), Some(false));
+    table.put(b"large", &[7; 3000]).unwrap();
+    assert_eq!(table.try_get_into(b"large", &mut value).unwrap(), None);
+    assert_eq!(value.len(), b"before".len() + 4);
+    // A commit, also one whose future is dropped when a worker has it.
+    let mut tx = store.begin();
+    tx.put(&table, b"awaited", b"1").unwrap();
+    let commit = block_on(tx.commit_async()).unwrap();
+    assert!(store.snapshot().unwrap().timestamp() >= commit.timestamp());
+    assert_eq!(table.get(b"awaited").unwrap().as_deref(), Some(&b"1"[..]));
+    assert!(block_on(store.begin().commit_async()).unwrap().timestamp() >= commit.timestamp());
+    let [mut first, mut second] = [store.begin(), store.begin()];
+    assert_eq!(first.get(&table, b"awaited").unwrap(), second.get(&table, b"awaited").unwrap());
+    first.put(&table, b"awaited", b"2").unwrap();
+    block_on(first.commit_async()).unwrap();
+    let met = second.put(&table, b"awaited", b"3").and_then(|()| block_on(second.commit_async()));
+    assert_eq!(met.unwrap_err().kind(), ErrorKind::Conflict);
+    let mut tx = store.begin();
+    tx.put(&table, b"dropped", b"value").unwrap();
+    {
+        let mut future = pin!(tx.commit_async());
+        let pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(pending, Poll::Pending | Poll::Ready(Ok(_))));
+    }
+    while table.get(b"dropped").unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    table.delete(b"dropped").unwrap();
     // The record of a dropped future was still put.
     {
         let mut future = pin!(table.put_async(b"dropped", b"value"));
