@@ -116,7 +116,7 @@ pub(crate) struct RunArgs {
 
     /// Write no log: a crash loses all changes after the last checkpoint
     #[arg(long)]
-    no_log: bool,
+    pub(super) no_log: bool,
 
     /// Use serializable transactions instead of snapshot isolation
     #[arg(long)]

@@ -41,7 +41,8 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     warehouses: Option<u32>,
 
-    /// Terminals of each worker [default: 64; fewer where memory is little]
+    /// Terminals of each worker [default: 64; 4 in memory without a log; fewer where memory is
+    /// little]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 
@@ -76,13 +77,17 @@ impl Tpcc {
         let interrupt = Interrupt::install()?;
         let kv = self.run.open(&TPCC_TABLES)?;
         let bar = Bar::new(interrupt.clone());
-        let tasks = self.run.on.tasks(self.tasks, 64);
-        let ran_on = self.run.begin(&kv, tasks, &bar)?;
         let asked = |warehouses| Scale { warehouses, items: self.items, customers: self.customers };
         let scale = match self.warehouses {
             Some(warehouses) => asked(warehouses),
             None => loaded_scale(&kv)?.unwrap_or_else(|| asked(1)),
         };
+        let is_in_memory =
+            u64::from(scale.warehouses) * WAREHOUSE_BYTES <= self.run.on.memory_bytes();
+        // More terminals than cores pay where they wait, for the drive or for a flush of the log.
+        let usual = if is_in_memory && self.run.no_log { 4 } else { 64 };
+        let tasks = self.run.on.tasks(self.tasks, usual);
+        let ran_on = self.run.begin(&kv, tasks, &bar)?;
         let options = TpccOptions {
             scale,
             terminals: ran_on.workers.saturating_mul(tasks),
@@ -91,7 +96,7 @@ impl Tpcc {
             rate_per_s: self.rate,
             durability: self.durability,
             // If the data does not fit, memory fills during the run.
-            read_first: u64::from(scale.warehouses) * WAREHOUSE_BYTES <= ran_on.memory_bytes,
+            read_first: is_in_memory,
             check: self.check,
             seed: self.run.seed,
         };
