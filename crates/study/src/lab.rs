@@ -10,6 +10,8 @@ use qpair_machine::{Outcome as Tried, try_interfaces};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Mix;
+use crate::means::Means;
+use crate::need::Here;
 
 /// The effort of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,12 @@ pub const INTERFACES: [Candidate; 7] = [
 /// The name of the user-space driver's series. The papers call it SPDK.
 pub const USER_SPACE: &str = "nvme";
 
+/// The name of the series of the user-space SCSI stack.
+pub const USER_SCSI: &str = "scsi";
+
+/// Stands for all interfaces of the kernel, over which stores are made in files.
+pub const STORE_KERNEL: &str = "kernel";
+
 /// The prefix of the series names of the user-space driver over a soft drive.
 pub const SOFT_DRIVE: &str = "softnvme";
 
@@ -64,6 +72,30 @@ pub(crate) const LIBAIO_CALLS: &str = "libaio:mapped=off";
 
 /// A system call that does nothing, in place of I/O.
 pub(crate) const BARE_CALL: &str = "call";
+
+/// A search for completions where no request is in flight, by the user-space driver on a soft
+/// drive.
+pub(crate) const EMPTY_POLL: &str = "empty poll";
+
+/// The switch from one thread to another on one core.
+pub(crate) const THREAD_SWITCH: &str = "thread switch";
+
+/// The switch from one task of the storage engine to another.
+pub const TASK_SWITCH: &str = "task switch";
+
+/// The prefix of points that fio runs: `fio:libaio`.
+pub(crate) const FIO: &str = "fio:";
+
+/// The prefix of durable writes to a file system, or to the block device below.
+pub(crate) const DURABLE: &str = "durable:";
+
+/// The block device below the file systems.
+pub(crate) const DURABLE_RAW: &str = "durable:raw";
+
+/// Prebuilt commands, run by the user-space driver on the first device; with a suffix, on a soft
+/// drive.
+pub const FLOOR: &str = "floor";
+pub const SOFT_FLOOR: &str = "floor:softnvme";
 
 /// Synchronous I/O: the submitting thread makes the call and waits.
 pub(crate) const SYNC: &str = "posix:threads=0";
@@ -163,6 +195,11 @@ impl Device {
         Some(format!("{note}; --prefill fills it first"))
     }
 
+    /// Returns the name of the block device, such as `md0` or `nvme0n1`.
+    pub(crate) fn first_disk(&self) -> Option<&str> {
+        self.below.first()?.disks.first().map(|disk| disk.name.as_str())
+    }
+
     /// Returns the size of the disk, if the device is on one.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         self.below.first()?.disks.first()?.size_bytes
@@ -171,7 +208,7 @@ impl Device {
     /// Returns the specifier by which `interface` opens the device.
     pub(crate) fn spec_under(&self, interface: &str) -> Result<DeviceSpec> {
         match &self.own_driver_spec {
-            Some(spec) if interface == USER_SPACE => DeviceSpec::parse(spec),
+            Some(spec) if [USER_SPACE, USER_SCSI].contains(&interface) => DeviceSpec::parse(spec),
             _ => Ok(spec_for(&self.spec()?, interface)),
         }
     }
@@ -276,6 +313,11 @@ pub(crate) fn is_kernel_s(interface: &str) -> bool {
     INTERFACES.iter().any(|candidate| candidate.name == name)
 }
 
+/// Whether an interface is the user-space driver over a soft drive.
+pub(crate) fn is_soft(interface: &str) -> bool {
+    interface.starts_with(SOFT_DRIVE)
+}
+
 /// The cores, devices and interfaces of a study, and its effort.
 #[derive(Clone, Debug)]
 pub struct Lab {
@@ -289,8 +331,9 @@ pub struct Lab {
     pub interfaces: Vec<InterfaceReport>,
     /// The effort of the study.
     pub effort: Effort,
-    /// Whether there is a [`crate::StoreRunner`].
-    pub stores: bool,
+    pub means: Means,
+    /// The folder for files that the study makes.
+    pub folder: PathBuf,
     /// The requests of the points of Figure 2 of S1.
     pub mix: Mix,
 }
@@ -299,6 +342,24 @@ impl Lab {
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus.len() as u32
+    }
+
+    /// Returns the machine and its devices, as the needs of findings see them, without a stored
+    /// study to compare with.
+    #[must_use]
+    pub fn here(&self) -> Here<'_> {
+        Here {
+            cores: self.cores(),
+            devices: &self.devices,
+            interfaces: &self.interfaces,
+            means: &self.means,
+            boots: None,
+        }
+    }
+
+    /// Whether stores can be run over an interface: [`STORE_KERNEL`] or [`USER_SPACE`].
+    pub(crate) fn stores_over(&self, interface: &str) -> bool {
+        self.means.stores.iter().any(|one| one == interface)
     }
 
     /// Whether drives are rebound from one driver to another during the study.
@@ -356,7 +417,7 @@ pub(crate) fn disks(devices: &[Device]) -> usize {
 pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>) -> Result<Mode> {
     let mut mode: Mode = match (interface, depth) {
         // The interface is this program's own driver; modes exist only for kernel interfaces.
-        (soft, _) if soft.starts_with(SOFT_DRIVE) => Mode::default(),
+        (soft, _) if is_soft(soft) => Mode::default(),
         // With one request in flight, the submitter makes the calls itself; with more, each has a
         // thread.
         ("posix", 1) => "posix:threads=0".parse()?,

@@ -79,7 +79,7 @@ mod tests {
             let places = order.map(place);
             assert!(places.is_sorted(), "{places:?}");
             for row in crate::catalogue() {
-                assert!(html.contains(&escape(row.claim())), "{}", row.name());
+                assert!(html.contains(&escape(row.claim)), "{}", row.name);
             }
             let plots: usize = report
                 .experiments

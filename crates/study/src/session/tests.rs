@@ -11,7 +11,7 @@ fn a_drive_changes_its_driver_once_a_round_and_once_a_comparison() {
     let experiments = ["s1-fig2", "user-space"].map(|name| crate::find(name).unwrap()).into();
     let options = Options { experiments, ..planned_options() };
     let mut seen = Vec::new();
-    let report = run_with(&lab, &options, &Silent, |config, round| {
+    let report = run_with(&lab, &options, &Silent, Clock::made_up(), |config, round| {
         seen.push((round, Driver::of(config)));
         Some(Ok(synthetic::speed(config, round, 100e3)))
     })
@@ -36,7 +36,7 @@ fn every_point_once_a_round_in_an_order_of_its_own() {
     let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
     let options = Options { repeat: Some(3), ..planned_options() };
     let mut seen: Vec<Vec<Config>> = vec![Vec::new(); 3];
-    let report = run_with(&lab, &options, &Silent, |config, round| {
+    let report = run_with(&lab, &options, &Silent, Clock::made_up(), |config, round| {
         if let Some(seen) = seen.get_mut(round as usize) {
             seen.push(config.clone());
         }
@@ -73,7 +73,7 @@ fn planned_study(noise: f64) -> (StudyReport, Vec<(u32, Config)>) {
     let options = planned_options();
     let mut seen = Vec::new();
     let mut random = fastrand::Rng::with_seed(3);
-    let report = run_with(&lab, &options, &Silent, |config, round| {
+    let report = run_with(&lab, &options, &Silent, Clock::made_up(), |config, round| {
         seen.push((round, config.clone()));
         let wobble = (noise * (random.f64() - 0.5)).exp();
         Some(Ok(synthetic::speed(config, round, 100e3 * wobble)))
@@ -125,7 +125,7 @@ fn what_is_clear_stops_and_what_is_not_goes_on() {
     // Time also limits the comparisons: without any time, nothing is compared.
     let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
     let options = Options { budget_s: Some(0.0), ..planned_options() };
-    let report = run_with(&lab, &options, &Silent, |config, round| {
+    let report = run_with(&lab, &options, &Silent, Clock::made_up(), |config, round| {
         Some(Ok(synthetic::speed(config, round, 100e3)))
     })
     .unwrap();
@@ -141,7 +141,7 @@ fn no_point_differs_from_itself_in_twenty_studies() {
     for seed in 0..20 {
         let experiments = vec![crate::find("s1-fig2").unwrap()];
         let options = Options { experiments, seed, ..planned_options() };
-        let report = run_with(&lab, &options, &Silent, |config, round| {
+        let report = run_with(&lab, &options, &Silent, Clock::made_up(), |config, round| {
             let wobble = (0.2 * (random.f64() - 0.5)).exp();
             Some(Ok(synthetic::speed(config, round, 100e3 * wobble)))
         })
@@ -161,7 +161,7 @@ fn failures_are_told_and_the_rest_goes_on() {
     let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
     let experiments = experiments().take(1).collect();
     let options = Options { experiments, repeat: Some(2), ..planned_options() };
-    let report = run_with(&lab, &options, &Silent, |config, round| {
+    let report = run_with(&lab, &options, &Silent, Clock::made_up(), |config, round| {
         Some(match config.interface.as_str() {
             "libaio" => Err("out of order".to_owned()),
             _ => Ok(Measure { round, ios_per_s: 1.0, ..Measure::default() }),
@@ -174,5 +174,5 @@ fn failures_are_told_and_the_rest_goes_on() {
             _ => assert!(point.runs.len() >= 2 && point.errors.is_empty()),
         }
     }
-    assert!(run_with(&lab, &options, &Silent, |_, _| None).is_err());
+    assert!(run_with(&lab, &options, &Silent, Clock::made_up(), |_, _| None).is_err());
 }
