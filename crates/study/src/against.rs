@@ -77,3 +77,56 @@ impl StudyReport {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::synthetic::{slower, speed, study_of};
+
+    fn study(k_times_slower: f64) -> StudyReport {
+        let experiments = vec![crate::find("s1-fig2").unwrap()];
+        study_of(
+            experiments,
+            2,
+            1,
+            &["libaio", "io_uring", "io_uring+k"],
+            |config: &Config, round| {
+                let mut measure = speed(config, round, 100e3);
+                if config.interface == "io_uring+k" && config.cores == 1 {
+                    slower(&mut measure, k_times_slower);
+                }
+                Some(measure)
+            },
+        )
+    }
+
+    #[test]
+    fn what_differs_from_the_last_study_is_told() {
+        let (last, mut report) = (study(1.0), study(13.0));
+        report.compare_with(&last).unwrap();
+        let of = |report: &StudyReport, name: &str| {
+            let found = report.verdicts.iter().find(|one| one.finding == name);
+            found.unwrap().clone()
+        };
+        let collapse = of(&report, "s1-kernel-thread-collapses");
+        assert_eq!(collapse.before, Some(Outcome::DoesNotHold));
+        assert_eq!(of(&report, "s1-shallow-alike").before, None);
+        let text = crate::to_text(&report).join("\n");
+        let words = "s1-kernel-thread-collapses: holds, differs from the last study (\"does not hold\"), and is reversed";
+        assert!(text.contains(words), "{text}");
+        let html = crate::to_html(&report, "today").unwrap();
+        assert!(html.contains("differs from the last study (&quot;does not hold&quot;)"));
+        // The comparison is stored, and its points only of another boot.
+        let again = StudyReport::from_json(&report.to_json().unwrap()).unwrap();
+        assert_eq!(again.against, report.against);
+        assert_eq!(again.verdicts, report.verdicts);
+        assert!(again.against.unwrap().ios_per_s.is_empty());
+        // A study that does not differ says nothing.
+        report.compare_with(&study(13.0)).unwrap();
+        assert!(!crate::to_text(&report).join("\n").contains("differs from"));
+        let mut other = study(1.0);
+        other.devices.push(other.devices[0].clone());
+        assert!(report.compare_with(&other).unwrap_err().contains("other devices"));
+    }
+}

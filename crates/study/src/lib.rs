@@ -31,6 +31,7 @@ mod experiment;
 mod finding;
 mod fio;
 mod html;
+mod interface;
 mod jobs;
 mod judge;
 mod lab;
@@ -42,6 +43,7 @@ mod options;
 mod outcome;
 mod own_file;
 mod papers;
+mod perf_table;
 mod report;
 mod run;
 mod session;
@@ -61,12 +63,13 @@ pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};
 pub use finding::Finding;
 pub use html::to_html;
+pub use interface::{
+    Candidate, FLOOR, INTERFACES, SOFT_DRIVE, SOFT_FLOOR, STORE_KERNEL, TASK_SWITCH, UNREGISTERED,
+    USER_SCSI, USER_SPACE,
+};
 pub use jobs::Length;
 pub use judge::judge;
-pub use lab::{
-    Candidate, Device, Effort, FLOOR, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, SOFT_FLOOR,
-    STORE_KERNEL, TASK_SWITCH, UNREGISTERED, USER_SCSI, USER_SPACE, cpus, interfaces,
-};
+pub use lab::{Device, Effort, InterfaceReport, Lab, cpus, interfaces};
 pub use lent::Lent;
 pub use means::{FileSystem, Means};
 pub use measure::{Measure, Metric, QUANTILES};

@@ -5,6 +5,7 @@ use qpair_plots::thousands;
 use crate::advice::{Choice, answer};
 use crate::experiment::cores_words;
 use crate::outcome::Outcome;
+use crate::perf_table::perf_table;
 use crate::report::StudyReport;
 use crate::tally::{COLUMNS, tallies};
 
@@ -49,6 +50,11 @@ pub fn to_text(report: &StudyReport) -> Vec<String> {
         .collect();
     if !differing.is_empty() {
         lines.extend(differing);
+        lines.push(String::new());
+    }
+    let table = perf_table(report);
+    if !table.is_empty() {
+        lines.extend(table);
         lines.push(String::new());
     }
     let runs: usize = report.points.iter().map(|point| point.runs.len()).sum();

@@ -27,10 +27,6 @@ pub(crate) struct DeviceArgs {
     #[arg(long, requires = "devices")]
     prefill: bool,
 
-    /// Random reads a second that the data sheets of the given devices promise together
-    #[arg(long, value_name = "N", requires = "devices")]
-    data_sheet: Option<f64>,
-
     /// Folder for files of the study's own: a device, if none is given, and file systems
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -79,7 +75,7 @@ impl DeviceArgs {
     pub(crate) fn means(&self, devices: &[Device]) -> Means {
         let stores =
             if self.devices.is_empty() { vec![STORE_KERNEL.to_owned()] } else { Vec::new() };
-        Means { data_sheet_ios_per_s: self.data_sheet, ..Means::probe(devices, stores) }
+        Means::probe(devices, stores)
     }
 }
 

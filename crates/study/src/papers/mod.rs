@@ -5,6 +5,8 @@
 //! `docs/design/study.md` has the same findings, which a test checks.
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod defects;
 mod s1;
 mod s2;

@@ -135,6 +135,43 @@ fn what_is_clear_stops_and_what_is_not_goes_on() {
 }
 
 #[test]
+fn comparisons_run_in_blocks_over_the_time_of_the_study() {
+    let lab = synthetic::lab(2, 1, &["libaio", "io_uring"]);
+    let experiments = vec![crate::find("s1-fig2").unwrap()];
+    let options = Options { experiments, budget_s: Some(200.0), ..planned_options() };
+    let run = |options: &Options, noise: f64| {
+        let mut random = fastrand::Rng::with_seed(5);
+        run_with(&lab, options, &Silent, Clock::made_up(), |config, round| {
+            let wobble = (noise * (random.f64() - 0.5)).exp();
+            Some(Ok(synthetic::speed(config, round, 100e3 * wobble)))
+        })
+        .unwrap()
+    };
+    let report = run(&options, 0.02);
+    let compared = Config::new("libaio", 1).depth(16);
+    let runs = &report.point(&compared).unwrap().runs;
+    let begins: Vec<f64> = (0..5)
+        .filter_map(|block| {
+            let block = Some(report.settings.repeat + block);
+            runs.iter().find(|run| run.block == block).map(|run| run.at_s)
+        })
+        .collect();
+    assert!(begins.len() >= 4, "{begins:?}");
+    for pair in begins.windows(2) {
+        assert!((pair[1] - pair[0] - 40.0).abs() < 2.0, "{begins:?}");
+    }
+    assert!(report.took_s <= 201.0, "{}", report.took_s);
+    // What is not clear runs several times in a block, which counts once.
+    let loud = run(&options, 0.8);
+    let point = loud.point(&compared).unwrap();
+    let blocks = point.by_block(crate::Metric::IosPerS).len();
+    assert!(point.runs.len() > 2 * blocks && blocks == 7, "{blocks}: {}", point.runs.len());
+    // A given number of rounds waits for nothing.
+    let report = run(&Options { repeat: Some(3), ..options }, 0.02);
+    assert!(report.took_s < 5.0 && report.point(&compared).unwrap().runs.len() >= 6);
+}
+
+#[test]
 fn no_point_differs_from_itself_in_twenty_studies() {
     let lab = synthetic::lab(2, 1, &["posix", "libaio", "io_uring"]);
     let mut random = fastrand::Rng::with_seed(11);

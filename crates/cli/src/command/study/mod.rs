@@ -59,6 +59,10 @@ pub(crate) struct Study {
     #[arg(long, requires = "devices")]
     allow_writes: bool,
 
+    /// Random reads a second that the data sheets of the given devices promise together
+    #[arg(long, value_name = "N", requires = "devices", conflicts_with = "list")]
+    data_sheet: Option<f64>,
+
     /// Measure this program's driver and the kernel's in one study; drives change between the two
     #[arg(long, requires = "devices", conflicts_with_all = ["list", "render"])]
     rebind: bool,
@@ -229,6 +233,7 @@ impl Study {
         }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
+                lab.means.data_sheet_ios_per_s = self.data_sheet;
                 let mut outside = Stores::new(&lab, interrupt.clone());
                 let report = match self.rebind {
                     true => Lent::begin(&mut lab).and_then(|lent| {

@@ -94,7 +94,7 @@ fn durable(file_system: &str) -> Config {
 
 fn file_systems(lab: &Lab) -> Plan {
     let shown = [(Metric::P50Us, Scale::Log), (Metric::IosPerS, Scale::Log)];
-    let mut plan = Plan::new("queue depth", Scale::Linear, &shown);
+    let mut plan = Plan::new("threads", Scale::Linear, &shown);
     let mut all = Vec::new();
     for name in FILE_SYSTEMS {
         match FileSystem(name).lacking(&lab.here()) {
