@@ -10,28 +10,35 @@ use crate::jobs::Length;
 use crate::lab::{FIO, Lab};
 use crate::measure::{Measure, digits};
 
-/// Runs a point by fio: reads of the first device, one request a call.
+/// Runs a point by fio: reads or writes of one device, one request a call.
 ///
 /// # Errors
 /// `Unsupported` for points that fio is not asked for here, `Io` if fio fails.
 pub(crate) fn run(config: &Config, lab: &Lab, length: Length, round: u32) -> Result<Measure> {
     let device = lab.devices.get(config.first as usize);
     let spec = device.map(crate::Device::spec).transpose()?;
-    let (Some(DeviceSpec::File(path)), 100) = (spec, config.read_percent) else {
-        let what = format!("{config}: fio reads one file or block device");
+    let (Some(DeviceSpec::File(path)), 0 | 100) = (spec, config.read_percent) else {
+        let what = format!("{config}: fio reads or writes one file or block device");
         return Err(Error::new(ErrorKind::Unsupported, what));
     };
+    if config.writes() && device.is_none_or(|device| !device.may_write) {
+        let what = format!("{config}: the device may not be written");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    let verb = if config.writes() { "write" } else { "read" };
+    let order = if config.sequential { "" } else { "rand" };
     // fio separates the names of files by colons.
     let name = path.display().to_string().replace(':', "\\:");
     let millis = |seconds: f64| format!("{}ms", (seconds * 1e3).ceil());
     let cpus: Vec<String> =
         lab.cpus.iter().take(config.cores as usize).map(usize::to_string).collect();
     let output = Command::new("fio")
-        .args(["--name=study", "--direct=1", "--readonly", "--thread", "--time_based"])
+        .args((!config.writes()).then_some("--readonly"))
+        .args(["--name=study", "--direct=1", "--thread", "--time_based"])
         .args(["--group_reporting", "--norandommap=1", "--allow_file_create=0"])
         .arg("--output-format=json")
         .arg(format!("--filename={name}"))
-        .arg(format!("--rw={}", if config.sequential { "read" } else { "randread" }))
+        .arg(format!("--rw={order}{verb}"))
         .arg(format!("--ioengine={}", config.interface.trim_start_matches(FIO)))
         .arg(format!("--bs={}", config.block_bytes))
         .arg(format!("--iodepth={}", config.depth))
@@ -42,33 +49,34 @@ pub(crate) fn run(config: &Config, lab: &Lab, length: Length, round: u32) -> Res
         .output()
         .map_err(|cause| Error::os(cause, "running fio"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let measure = output.status.success().then(|| measure(&text, round)).flatten();
+    let measure = output.status.success().then(|| measure(&text, verb, round)).flatten();
     measure.ok_or_else(|| {
         let said = String::from_utf8_lossy(&output.stderr);
-        let why = said.lines().next().unwrap_or("its report has no reads").to_owned();
+        let why = said.lines().next().unwrap_or("its report has no I/O").to_owned();
         Error::new(ErrorKind::Io, format!("fio failed: {why}"))
     })
 }
 
-/// Reads the report of a run; `None` if it has no reads.
-fn measure(report: &str, round: u32) -> Option<Measure> {
+/// Reads the report of a run; `None` if it has no I/O of this direction.
+fn measure(report: &str, verb: &str, round: u32) -> Option<Measure> {
     // Warnings may precede the report.
     let report: Value = serde_json::from_str(&report[report.find('{')?..]).ok()?;
     let job = report["jobs"].get(0)?;
-    let (read, latency) = (&job["read"], &job["read"]["clat_ns"]);
-    let ios_per_s = read["iops"].as_f64().filter(|ios| *ios > 0.0)?;
+    let done = &job[verb];
+    let latency = &done["clat_ns"];
+    let ios_per_s = done["iops"].as_f64().filter(|ios| *ios > 0.0)?;
     let us = |value: &Value| digits(value.as_f64().unwrap_or_default() / 1e3);
     let percent = |name: &str| job[name].as_f64().unwrap_or_default();
     let (user, system) = (percent("usr_cpu"), percent("sys_cpu"));
-    let seconds = read["runtime"].as_f64()? / 1e3;
+    let seconds = done["runtime"].as_f64()? / 1e3;
     // The shares are of the time of all jobs together.
     let busy_s = (user + system) / 100.0 * job["job_runtime"].as_f64()? / 1e3;
-    let ios = read["total_ios"].as_f64()?.max(1.0);
+    let ios = done["total_ios"].as_f64()?.max(1.0);
     Some(Measure {
         round,
         seconds: digits(seconds),
         ios_per_s: digits(ios_per_s),
-        bytes_per_s: digits(read["bw_bytes"].as_f64()?),
+        bytes_per_s: digits(done["bw_bytes"].as_f64()?),
         p50_us: us(&latency["percentile"]["50.000000"]),
         p99_us: us(&latency["percentile"]["99.000000"]),
         mean_min_max_us: (us(&latency["mean"]), us(&latency["min"]), us(&latency["max"])),
@@ -91,11 +99,11 @@ mod tests {
 
     #[test]
     fn a_report_is_read() {
-        let found = measure(REPORT, 2).unwrap();
+        let found = measure(REPORT, "read", 2).unwrap();
         assert_eq!((found.round, found.ios_per_s, found.p50_us), (2, 30_000.0, 56.576));
         // Two fifths of 200 ms for 6000 reads.
         assert!((found.cpu_us_per_io - 13.333).abs() < 1e-3 && found.kernel_share == 0.75);
-        assert!(measure("", 0).is_none() && measure("{\"jobs\": []}", 0).is_none());
+        assert!(measure("", "read", 0).is_none() && measure(REPORT, "write", 0).is_none());
     }
 
     #[test]
@@ -118,6 +126,17 @@ mod tests {
             Ok(found) => assert!(found.ios_per_s > 0.0 && found.mean_min_max_us.0 > 0.0),
             // Some file systems have no direct I/O.
             Err(error) => assert!(error.to_string().contains("fio failed"), "{error}"),
+        }
+        let write = Config::new("fio:psync", 1).read_percent(0);
+        lab.devices[0].may_write = false;
+        assert!(
+            run(&write, &lab, length, 1).unwrap_err().to_string().contains("may not be written")
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
+        lab.devices[0].may_write = true;
+        if let Ok(found) = run(&write, &lab, length, 1) {
+            assert!(found.ios_per_s > 0.0);
+            assert_ne!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
         }
         assert!(of("fio:nonsense", &lab).unwrap_err().to_string().contains("fio failed"));
     }

@@ -81,7 +81,7 @@ impl Need {
                 "a study of this machine with mitigations the other way".to_owned()
             }
             Self::OtherIommu => "a study of this machine with the IOMMU the other way".to_owned(),
-            Self::SoftDrive => "nothing; of a model".to_owned(),
+            Self::SoftDrive => "nothing: of a model".to_owned(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::show::output::{print, say};
 use crate::show::text::utc;
 use crate::study::files::{check_out_file, read_study, same_file, write};
 use crate::study::lab::{DeviceArgs, Watch};
-use crate::study::stores::Stores;
+use crate::study::outside::Runner;
 
 /// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
@@ -234,7 +234,7 @@ impl Study {
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
                 lab.means.data_sheet_ios_per_s = self.data_sheet;
-                let mut outside = Stores::new(&lab, interrupt.clone());
+                let mut outside = Runner::new(&lab, interrupt.clone());
                 let report = match self.rebind {
                     true => Lent::begin(&mut lab).and_then(|lent| {
                         lent.run(&lab, &self.options(), &watch, Some(&mut outside))
