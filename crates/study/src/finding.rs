@@ -13,7 +13,7 @@ pub struct Finding {
     pub source: &'static str,
     /// The experiment that shows it.
     pub experiment: &'static str,
-    /// What the test needs of the machine and the devices.
+    /// The requirements of the test on the machine and the devices.
     pub needs: &'static [Need],
     /// The claim of the paper.
     pub claim: &'static str,

@@ -7,7 +7,7 @@ use crate::against::{Against, Boot};
 use crate::lab::{Device, INTERFACES, InterfaceReport, USER_SCSI, USER_SPACE, disks};
 use crate::means::Means;
 
-/// What a test of a finding needs.
+/// A requirement of the test of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// At least this many cores.

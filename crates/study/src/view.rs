@@ -8,7 +8,7 @@ use crate::against::Boot;
 use crate::config::Config;
 use crate::lab::{INTERFACES, USER_SPACE, is_kernel_s};
 use crate::measure::Metric;
-use crate::need::no_interface;
+use crate::need::{Need, no_interface};
 use crate::outcome::Threshold;
 use crate::report::StudyReport;
 use crate::verdict::Evidence;
@@ -54,6 +54,19 @@ impl View<'_> {
         match self.need(interface) {
             Ok(()) => part(),
             Err(why) => Ok(Evidence::untested(what, why)),
+        }
+    }
+
+    /// Returns the evidence, or the part as untested where a need is not met.
+    pub(crate) fn where_met(
+        &self,
+        need: Need,
+        what: &str,
+        part: impl FnOnce() -> Result<Evidence, String>,
+    ) -> Result<Evidence, String> {
+        match need.lacking(&self.report.here()) {
+            None => part(),
+            Some(why) => Ok(Evidence::untested(what, why)),
         }
     }
 

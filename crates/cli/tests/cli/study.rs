@@ -57,7 +57,7 @@ fn every_finding_is_listed() {
     assert_eq!(findings.len(), 105, "103 of the papers and two of our own");
     for finding in findings {
         assert!(finding["experiment"].is_string(), "{finding}");
-        // What is lacking is computed from the needs.
+        // Each lack is the answer to a need.
         let count = |name: &str| finding[name].as_array().unwrap().len();
         assert!(count("lacks") <= count("needs"), "{finding}");
     }

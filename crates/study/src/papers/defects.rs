@@ -310,7 +310,7 @@ fn a_read_alone_says_nothing_of_the_kernels_share_in_the_engine() {
     // A read without a store, one request a call, costs half of one within lookups, which submit in
     // batches. Yet the kernel has a tenth of the engine's time.
     let report = made(|config, measure| {
-        measure.cpu_us_per_io = if config.store.is_some() { 30.0 } else { 5.0 };
+        measure.cpu_us_per_io = if config.store.is_some() { 50.0 } else { 5.0 };
         measure.kernel_share = if config.store.is_some() { 0.1 } else { 0.9 };
     });
     let engine = StoreUse::new(StoreWork::Lookup).on("io_uring", 2);
@@ -320,7 +320,7 @@ fn a_read_alone_says_nothing_of_the_kernels_share_in_the_engine() {
     };
     // A lookup of this study makes five requests to the device.
     let share = cpu(&at("io_uring", 2, 128)) / (cpu(&engine) / 5.0);
-    assert!((0.3..=0.7).contains(&share) || share > 0.7, "{share}");
+    assert!((0.3..=0.7).contains(&share), "{share}");
     assert_eq!(outcome(&report, "s3-cycles"), Outcome::DoesNotHold);
 }
 

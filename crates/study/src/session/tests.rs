@@ -161,7 +161,7 @@ fn comparisons_run_in_blocks_over_the_time_of_the_study() {
         assert!((pair[1] - pair[0] - 40.0).abs() < 2.0, "{begins:?}");
     }
     assert!(report.took_s <= 201.0, "{}", report.took_s);
-    // What is not clear runs several times in a block, which counts once.
+    // A comparison that is not clear runs several times in a block, which counts once.
     let loud = run(&options, 0.8);
     let point = loud.point(&compared).unwrap();
     let blocks = point.by_block(crate::Metric::IosPerS).len();

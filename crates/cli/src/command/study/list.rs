@@ -135,7 +135,7 @@ struct ListedFinding {
     test: String,
     of_model: bool,
     needs: Vec<String>,
-    /// What this machine lacks for the test.
+    /// The needs that this machine does not meet, with the reasons.
     lacks: Vec<String>,
 }
 

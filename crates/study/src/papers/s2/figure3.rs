@@ -74,10 +74,9 @@ pub(crate) const ROWS: &[Finding] = &[
             let raw = Config::new(DURABLE_RAW, 1).read_percent(0);
             let part = |name: &'static str, wanted| {
                 let what = format!("median latency, {name} over the block device");
-                match FileSystem(name).lacking(&view.report.here()) {
-                    Some(why) => Ok(Evidence::untested(what, why)),
-                    None => view.ratio(what, P50Us, &durable(name), &raw, wanted),
-                }
+                view.where_met(FileSystem(name), &what, || {
+                    view.ratio(&what, P50Us, &durable(name), &raw, wanted)
+                })
             };
             Ok(vec![
                 part("ext4", Between(1.4, 3.0))?,

@@ -121,9 +121,6 @@ fn latency(view: &View<'_>, reads: u8) -> Judged {
 
 /// Collects evidence for reads and, where they are allowed, writes.
 fn both(view: &View<'_>, part: impl Fn(u8, &str) -> Result<Evidence, String>) -> Judged {
-    let writes = match Writes.lacking(&view.report.here()) {
-        Some(why) => Evidence::untested("writes", why),
-        None => part(0, "writes")?,
-    };
+    let writes = view.where_met(Writes, "writes", || part(0, "writes"))?;
     Ok(vec![part(100, "reads")?, writes])
 }

@@ -70,10 +70,7 @@ pub(crate) const ROWS: &[Finding] = &[
                 let what = format!("{words} a second, user space over libaio");
                 view.ratio(what, IosPerS, &of(USER_SCSI), &of("libaio"), AtLeast(1.1))
             };
-            let writes = match Writes.lacking(&view.report.here()) {
-                Some(why) => Evidence::untested("writes a second", why),
-                None => part(0, "writes")?,
-            };
+            let writes = view.where_met(Writes, "writes a second", || part(0, "writes"))?;
             Ok(vec![part(100, "reads")?, writes])
         },
     },

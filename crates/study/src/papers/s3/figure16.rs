@@ -40,13 +40,10 @@ pub(crate) const ROWS: &[Finding] = &[Finding {
     judge: |view| {
         let ten = store_of(view, "s3-fig16", StoreUse::new(Tpcc))?;
         let what = "submission's share, the kernel's interface over the user-space driver";
-        let submission = match Stores(USER_SPACE).lacking(&view.report.here()) {
-            Some(why) => Evidence::untested(what, why),
-            None => {
-                let own = StoreUse::new(Tpcc).on(USER_SPACE, view.report.cores.min(2));
-                view.ratio(what, SubmissionShare, &ten, &own, AtLeast(4.0))?
-            }
-        };
+        let submission = view.where_met(Stores(USER_SPACE), what, || {
+            let own = StoreUse::new(Tpcc).on(USER_SPACE, view.report.cores.min(2));
+            view.ratio(what, SubmissionShare, &ten, &own, AtLeast(4.0))
+        })?;
         Ok(vec![
             view.value("eviction's share", EvictionShare, &ten, Between(0.05, 0.25))?,
             submission,
