@@ -26,8 +26,8 @@ impl Options {
     #[must_use]
     pub fn settings(&self, effort: Effort) -> Settings {
         let (rounds, seconds, budget_s) = match effort {
-            Effort::Quick => (2, 0.1, 90.0),
-            Effort::Usual => (2, 0.2, 300.0),
+            Effort::Quick => (1, 0.1, 90.0),
+            Effort::Usual => (1, 0.2, 300.0),
             Effort::Full => (4, 1.0, 3600.0),
         };
         let given = self.repeat.map(|repeat| repeat.max(1));

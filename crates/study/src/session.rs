@@ -230,14 +230,8 @@ where
     }
 
     /// Runs comparisons once, each in a round of its own. Returns whether there was time for all.
-    fn pass(&mut self, mut open: Vec<Comparison>, round: &mut u32, block: u32) -> Result<bool> {
-        // Points that several findings compare are run once for all of them.
-        let mut known = std::collections::HashSet::new();
-        open.retain(|one| {
-            let mut names: Vec<String> = one.configs.iter().map(Config::to_string).collect();
-            names.sort();
-            known.insert(names)
-        });
+    fn pass(&mut self, open: Vec<Comparison>, round: &mut u32, block: u32) -> Result<bool> {
+        let mut open = joined(open);
         let points: usize = open.iter().map(|one| one.configs.len()).sum();
         self.total = self.done + points as u64;
         self.order.shuffle(&mut open);
@@ -283,6 +277,36 @@ const LOOK_S: f64 = 0.2;
 fn interrupted() -> Error {
     Error::new(ErrorKind::Io, "the study was interrupted")
 }
+
+/// Joins comparisons that share points: these are run once for all of them. The points of a round
+/// stay within seconds of each other.
+fn joined(open: Vec<Comparison>) -> Vec<Comparison> {
+    let weight = |configs: &[Config]| -> u32 {
+        configs.iter().map(|config| if config.store.is_some() { STORE_WEIGHT } else { 1 }).sum()
+    };
+    let mut all: Vec<Comparison> = Vec::new();
+    for one in open {
+        let others = |known: &Comparison| -> Vec<Config> {
+            one.configs.iter().filter(|config| !known.configs.contains(config)).cloned().collect()
+        };
+        let fits = |known: &&mut Comparison| {
+            let more = others(known);
+            more.len() < one.configs.len()
+                && weight(&known.configs) + weight(&more) <= ROUND_WEIGHT_MAX
+        };
+        match all.iter_mut().find(fits) {
+            Some(known) => known.configs.extend(others(known)),
+            None => all.push(one),
+        }
+    }
+    all
+}
+
+/// The greatest number of points of a round of a comparison.
+const ROUND_WEIGHT_MAX: u32 = 12;
+
+/// The number of other points in whose time a point of a store runs.
+const STORE_WEIGHT: u32 = 4;
 
 /// Returns the points that are compared with themselves, in turns: those that most findings
 /// compare.

@@ -32,7 +32,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// The numbers of workers that have one task each and wait for it.
-const BLOCKING: [u32; 2] = [32, 128];
+const BLOCKING: [u32; 2] = [16, 64];
 
 fn from_root(store: StoreUse) -> StoreUse {
     StoreUse { parents_from_root: true, ..store }
@@ -212,7 +212,7 @@ pub(crate) const ROWS: &[Finding] = &[
         experiment: "s3-fig13",
         needs: STORE,
         claim: "Tasks instead of blocking threads add 16 % to TPC-C and 25 % to lookups.",
-        test: "ten times more data than memory: tasks at least 1.1 times the operations of workers that have one task each and wait for it, 32 or 128 of them, \
+        test: "ten times more data than memory: tasks at least 1.1 times the operations of workers that have one task each and wait for it, 16 or 64 of them, \
                lookups and TPC-C",
         judge: |view| {
             let part = |work, words: &str| {

@@ -32,7 +32,7 @@ const ASYNCHRONOUS: [&str; 2] = ["libaio", "io_uring"];
 fn prolonged_s(effort: Effort) -> u32 {
     match effort {
         Effort::Quick => 3,
-        Effort::Usual => 8,
+        Effort::Usual => 6,
         Effort::Full => 120,
     }
 }
@@ -77,13 +77,13 @@ fn slc(seconds: u32) -> Config {
 }
 
 /// The duration of the writes to the soft drive in seconds.
-const SLC_S: u32 = 10;
+const SLC_S: u32 = 8;
 
 fn model(lab: &Lab) -> Plan {
     let mut plan = Plan::new("seconds", Scale::Linear, &[(Metric::BytesPerS, Scale::Linear)]);
     plan.over_time = true;
     if lab.effort == Effort::Quick {
-        return plan.skip("the writes take 10 s, and a quick study leaves them out");
+        return plan.skip("the writes take 8 s, and a quick study leaves them out");
     }
     plan.group("", vec![series("soft drive, qlc", [SLC_S], |s| Some(slc(s)))]).remark(
         "A model: a drive made of software, of four bits a cell, whose flash is ten times slower than that of its profile, so that a small \
