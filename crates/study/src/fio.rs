@@ -18,7 +18,7 @@ pub(crate) fn run(config: &Config, lab: &Lab, length: Length, round: u32) -> Res
     let device = lab.devices.get(config.first as usize);
     let spec = device.map(crate::Device::spec).transpose()?;
     let (Some(DeviceSpec::File(path)), 0 | 100) = (spec, config.read_percent) else {
-        let what = format!("{config}: fio reads or writes one file or block device");
+        let what = format!("{config}: fio can only read or write one file or block device");
         return Err(Error::new(ErrorKind::Unsupported, what));
     };
     if config.writes() && device.is_none_or(|device| !device.may_write) {

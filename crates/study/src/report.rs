@@ -328,13 +328,11 @@ impl StudyReport {
             channels: Channels::Own,
             ..other.clone()
         };
-        // All runs count: the first ones are few, and this chooses no point.
-        let speed = |point: &Point| Some(point.interval(Metric::IosPerS)?.mid);
         let alike: Vec<(&Config, f64)> = self
             .points
             .iter()
             .filter(|point| requests(&point.config) == requests(config))
-            .filter_map(|point| Some((&point.config, speed(point)?)))
+            .filter_map(|point| Some((&point.config, self.first_speed(&point.config)?)))
             .collect();
         let best = alike.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
         let at_ceiling: Vec<&Config> = alike

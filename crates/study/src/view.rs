@@ -215,7 +215,7 @@ impl View<'_> {
         };
         let pairs: Vec<(f64, f64)> = against.ios_per_s.iter().filter_map(pair).collect();
         Interval::of_ratios_at(&pairs, CONFIDENCE)
-            .ok_or_else(|| "the two studies have no such points in common".to_owned())
+            .ok_or_else(|| "there is no such point in both studies".to_owned())
     }
 
     /// Returns the fastest point of the stored study of another boot.

@@ -40,7 +40,7 @@ pub(crate) const ROWS: &[Finding] = &[Finding {
         let most = all.iter().copied().find(|config| config.threads == 4 * cores);
         let most = most.ok_or_else(|| view.skipped("s2-jobs"))?;
         if let Some(full) = all.iter().find(|config| view.report.cores_full(config)) {
-            return Err(format!("{} jobs fill the cores before the drive", full.threads));
+            return Err(format!("the cores are full before the drive with {} jobs", full.threads));
         }
         // At the limit twice as many jobs have no more. The most jobs do not count: they are judged.
         let speed = |config: &Config| view.report.first_speed(config).unwrap_or_default();
