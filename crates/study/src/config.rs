@@ -107,10 +107,17 @@ pub struct Config {
     pub read_percent: u8,
     /// The number of devices; the first ones of those given are used.
     pub drives: u32,
+    /// The index of the first device that is used.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first: u32,
     /// The devices that each thread uses.
     pub assignment: Assignment,
     /// The rate at which requests are issued.
     pub pace: Pace,
+    /// The number of threads that issue requests for each submitting thread, with
+    /// [`Pace::Interval`].
+    #[serde(default = "one_producer", skip_serializing_if = "is_one")]
+    pub producers: u32,
     /// The maximum number of requests that are submitted to the kernel in one call. The papers'
     /// tools submit one.
     #[serde(default = "batch_of_version_1")]
@@ -132,6 +139,20 @@ pub struct Config {
     pub store: Option<StoreUse>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(first: &u32) -> bool {
+    *first == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_one(producers: &u32) -> bool {
+    *producers == 1
+}
+
+fn one_producer() -> u32 {
+    1
+}
+
 /// Returns the batch size of studies of version 1, whose reports do not state it.
 fn batch_of_version_1() -> u32 {
     32
@@ -149,8 +170,10 @@ impl Config {
             block_bytes: 4096,
             read_percent: 100,
             drives: 1,
+            first: 0,
             assignment: Assignment::Own,
             pace: Pace::Full,
+            producers: 1,
             batch: 1,
             cached: false,
             sequential: false,
@@ -192,6 +215,20 @@ impl Config {
     pub fn drives(mut self, drives: u32, assignment: Assignment) -> Self {
         self.drives = drives;
         self.assignment = assignment;
+        self
+    }
+
+    /// Uses the devices from this index on.
+    #[must_use]
+    pub fn first(mut self, index: u32) -> Self {
+        self.first = index;
+        self
+    }
+
+    /// Sets the number of threads that issue requests for each submitting thread.
+    #[must_use]
+    pub fn producers(mut self, producers: u32) -> Self {
+        self.producers = producers;
         self
     }
 
@@ -308,6 +345,9 @@ impl fmt::Display for Config {
             };
             write!(f, ", {which} {} devices", self.drives)?;
         }
+        if self.first > 0 {
+            write!(f, ", device number {}", self.first + 1)?;
+        }
         if self.batch > 1 {
             write!(f, ", up to {} at once", self.batch)?;
         }
@@ -317,6 +357,9 @@ impl fmt::Display for Config {
         f.write_str(channels)?;
         match self.pace {
             Pace::Full => Ok(()),
+            Pace::Interval { us } if self.producers > 1 => {
+                write!(f, ", handed over by {} producers, each every {us} us", self.producers)
+            }
             Pace::Interval { us } => write!(f, ", handed over every {us} us"),
             Pace::Prolonged { seconds } => write!(f, ", for {seconds} s"),
         }

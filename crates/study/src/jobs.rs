@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use qpair_block::Result;
+use qpair_block::{Error, ErrorKind, Result};
 use qpair_workload::{BlockSizes, Form, Job, Measured, Order, Target, TargetOrder, Verbs};
 
 use crate::config::{Assignment, Config, Pace};
-use crate::lab::{Lab, SOFT_DRIVE, mode, soft_drive};
+use crate::lab::{Lab, is_soft, mode, soft_drive};
 use crate::measure::SAMPLE_S;
 
 /// The duration of a run in seconds.
@@ -29,10 +29,15 @@ pub(crate) fn jobs(config: &Config, lab: &Lab, length: Length, seed: u64) -> Res
 fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> Result<Job> {
     let (cpus, kernel_thread_cpu) = processors(config, lab, thread);
     let mode = mode(&config.interface, config.depth, kernel_thread_cpu)?;
-    let drives = match config.interface.starts_with(SOFT_DRIVE) {
+    let first = config.first as usize;
+    let drives = match is_soft(&config.interface) {
         true => config.drives as usize,
-        false => (config.drives as usize).min(lab.devices.len()),
+        false => (config.drives as usize).min(lab.devices.len().saturating_sub(first)),
     };
+    if drives == 0 {
+        let what = format!("{config}: there is no device number {}", first + 1);
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
     let mine = match config.assignment {
         Assignment::Own => vec![thread % drives],
         Assignment::All => (0..drives).collect(),
@@ -42,7 +47,7 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
         .map(|drive| {
             let spec = match soft_drive(&config.interface, drive) {
                 Some(soft) => soft,
-                None => lab.devices[drive].spec_under(&config.interface)?,
+                None => lab.devices[first + drive].spec_under(&config.interface)?,
             };
             let spec = config.channels.over(spec);
             Ok(Target { spec, create_bytes: None, sparse: false })
@@ -79,7 +84,8 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
     match config.pace {
         Pace::Full => {}
         Pace::Interval { us } => {
-            job.form = Form::Messages { interval: Duration::from_micros(us.into()) };
+            let interval = Duration::from_micros(us.into());
+            job.form = Form::Messages { interval, producers: config.producers };
         }
         Pace::Prolonged { seconds } => {
             job.order = Order::Sequential;
@@ -207,7 +213,8 @@ mod tests {
         let job = make(Config::new("io_uring", 2).read_percent(75));
         assert!(job.verbs == Verbs::Mixed { read_percent: 75 } && !job.read_only);
         let job = make(Config::new("io_uring", 2).pace(Pace::Interval { us: 10 }));
-        assert_eq!(job.form, Form::Messages { interval: Duration::from_micros(10) });
+        let interval = Duration::from_micros(10);
+        assert_eq!(job.form, Form::Messages { interval, producers: 1 });
         let job =
             make(Config::new("io_uring", 2).read_percent(0).pace(Pace::Prolonged { seconds: 9 }));
         assert_eq!((job.runtime, job.order), (Some(Duration::from_secs(9)), Order::Sequential));

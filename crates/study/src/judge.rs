@@ -1,17 +1,15 @@
 //! The verdicts of a study on the papers' findings.
 //!
 //! Invariants:
-//! - Every finding of the papers has a row, with a test or with the requirements of a test.
+//! - Every finding of the papers has a row, with its needs and its judge.
 //! - A test is stated in words and in code, with its threshold. A verdict has the intervals on
 //!   which it rests.
-//! - If a finding cannot be tested, the verdict gives the reason: an interface that does not open,
-//!   missing devices, or failed runs. The finding is never assumed to hold, and never counted as
-//!   failed.
-
-use qpair_plots::Confidence;
+//! - If a finding cannot be tested, the verdict gives the reason: what the machine lacks, an
+//!   experiment that was not run, or failed runs. The finding is never assumed to hold, and never
+//!   counted as failed. The same is true of a part of a finding.
 
 use crate::config::Config;
-use crate::finding::{Finding, Row};
+use crate::finding::Finding;
 use crate::outcome::Outcome;
 use crate::papers::catalogue;
 use crate::report::StudyReport;
@@ -21,10 +19,7 @@ use crate::view::{NOT_MEASURED, View, not_run};
 /// Returns the verdicts on all findings, in the order of the papers.
 #[must_use]
 pub fn judge(report: &StudyReport) -> Vec<Verdict> {
-    let of = |row: &Row| {
-        row.tested().map_or_else(|| untested(row), |one| verdict(one, &View::of(report)))
-    };
-    catalogue().map(of).collect()
+    catalogue().map(|finding| verdict(finding, &View::of(report))).collect()
 }
 
 /// The points that a finding compares.
@@ -39,9 +34,8 @@ pub(crate) struct Comparison {
 /// Returns the comparisons of all findings that can be tested here, judged by the runs so far.
 pub(crate) fn comparisons(report: &StudyReport) -> Vec<Comparison> {
     catalogue()
-        .filter_map(Row::tested)
         .filter_map(|finding| {
-            let view = View { confidence: Confidence::Clear, ..View::of(report) };
+            let view = View::of(report);
             let outcome = verdict(finding, &view).outcome;
             let (configs, clear) = (view.asked.into_inner(), outcome != Outcome::Undecided);
             (outcome != Outcome::NotTestable && !configs.is_empty())
@@ -50,22 +44,13 @@ pub(crate) fn comparisons(report: &StudyReport) -> Vec<Comparison> {
         .collect()
 }
 
-/// Returns the verdict on a finding that no study tests.
-fn untested(row: &Row) -> Verdict {
-    Verdict {
-        finding: row.name().to_owned(),
-        source: row.source().to_owned(),
-        experiment: String::new(),
-        claim: row.claim().to_owned(),
-        test: String::new(),
-        outcome: Outcome::NotTestable,
-        why: row.because(),
-        evidence: Vec::new(),
-    }
-}
-
 fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
-    let (outcome, why, evidence) = match (finding.judge)(view) {
+    let lacks = finding.lacks(&view.report.here());
+    let judged = match lacks.is_empty() {
+        true => (finding.judge)(view),
+        false => Err(lacks.join("; ")),
+    };
+    let (outcome, why, evidence) = match judged {
         Err(why) => {
             let ran = view.report.experiment(finding.experiment).is_some();
             let why = if why.starts_with(NOT_MEASURED) && !ran {
@@ -75,14 +60,20 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
             };
             (Outcome::NotTestable, Some(why), Vec::new())
         }
+        Ok(evidence) if !evidence.iter().any(Evidence::is_part) => {
+            let why = "the paper states no result to compare these figures with".to_owned();
+            (Outcome::NotTestable, Some(why), evidence)
+        }
         Ok(evidence) => {
-            let outcome = Outcome::all(
-                evidence.iter().filter(|part| part.wanted.is_some()).map(|part| part.outcome),
-            );
-            let why = (outcome == Outcome::Undecided).then(|| undecided(&evidence));
-            (outcome, why, evidence)
+            let parts = evidence.iter().filter(|part| part.is_part());
+            let outcome = Outcome::all(parts.map(|part| part.outcome));
+            (outcome, reason(outcome, &evidence), evidence)
         }
     };
+    let before = view.report.against.as_ref().and_then(|against| {
+        let (_, before) = against.outcomes.iter().find(|(name, _)| name == finding.name)?;
+        (*before != outcome).then_some(*before)
+    });
     Verdict {
         finding: finding.name.to_owned(),
         source: finding.source.to_owned(),
@@ -91,13 +82,28 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
         test: finding.test.to_owned(),
         outcome,
         why,
+        of_model: finding.is_of_model(),
+        before,
         evidence,
     }
 }
 
-fn undecided(evidence: &[Evidence]) -> String {
-    if evidence.iter().any(|part| part.low.is_none()) {
-        return "too few runs, or too short ones: no interval".to_owned();
+/// Returns the reason for an outcome that says less than the claim.
+fn reason(outcome: Outcome, evidence: &[Evidence]) -> Option<String> {
+    match outcome {
+        Outcome::Undecided => {
+            let unknown = |part: &Evidence| part.untested.is_none() && part.low.is_none();
+            Some(match evidence.iter().any(unknown) {
+                true => "too few blocks of runs, or too short ones: no interval".to_owned(),
+                false => "the interval includes the threshold".to_owned(),
+            })
+        }
+        Outcome::NotTestable => {
+            let mut whys: Vec<&str> =
+                evidence.iter().filter_map(|part| part.untested.as_deref()).collect();
+            whys.dedup();
+            Some(whys.join("; "))
+        }
+        Outcome::Holds | Outcome::HoldsInPart | Outcome::DoesNotHold => None,
     }
-    "the interval includes the threshold".to_owned()
 }

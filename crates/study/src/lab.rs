@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::Drivers;
-use qpair_kernel::Mode;
 use qpair_machine::{Outcome as Tried, try_interfaces};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Mix;
+pub(crate) use crate::interface::*;
+use crate::means::Means;
+use crate::need::Here;
 
 /// The effort of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,53 +26,6 @@ pub enum Effort {
     /// hour.
     Full,
 }
-
-/// An interface that experiments may compare.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// The name, as it is written after `--interface` and in every result.
-    pub name: &'static str,
-    /// The papers' name for the interface, with a description.
-    pub about: &'static str,
-}
-
-/// The kernel interfaces, in the order of the papers. `posix` stands for one thread for each
-/// request in flight.
-pub const INTERFACES: [Candidate; 7] = [
-    Candidate { name: "posix", about: "S4's syncio: pread, a thread for each outstanding request" },
-    Candidate { name: "libaio", about: "libaio: io_submit, completions from the mapped ring" },
-    Candidate { name: "io_uring", about: "S1's iou: interrupts" },
-    Candidate { name: "io_uring+p", about: "S1's iou+p: the submitter polls the driver" },
-    Candidate { name: "io_uring+k", about: "S1's iou+k: a kernel thread submits" },
-    Candidate { name: "io_uring_cmd", about: "NVMe passthrough" },
-    Candidate { name: "io_uring_cmd+p", about: "NVMe passthrough, polled" },
-];
-
-/// The name of the user-space driver's series. The papers call it SPDK.
-pub const USER_SPACE: &str = "nvme";
-
-/// The prefix of the series names of the user-space driver over a soft drive.
-pub const SOFT_DRIVE: &str = "softnvme";
-
-/// The size of a single soft drive in MiB: larger than the processor's caches, and small enough to
-/// fill quickly.
-const SOFT_DRIVE_MIB: usize = 256;
-
-/// The size of each further soft drive in MiB, if there are several.
-const SOFT_DRIVES_MIB: usize = 64;
-
-/// libaio as the papers' tools use it: completions come by a separate call.
-pub(crate) const LIBAIO_CALLS: &str = "libaio:mapped=off";
-
-/// A system call that does nothing, in place of I/O.
-pub(crate) const BARE_CALL: &str = "call";
-
-/// Synchronous I/O: the submitting thread makes the call and waits.
-pub(crate) const SYNC: &str = "posix:threads=0";
-
-/// `io_uring` without registered buffers, files and rings, for S4's comparison of the savings by
-/// registration.
-pub const UNREGISTERED: &str = "io_uring:buffers=off,file=off,ring=off";
 
 /// An interface, and whether it can be used on the devices of the study.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -163,6 +118,11 @@ impl Device {
         Some(format!("{note}; --prefill fills it first"))
     }
 
+    /// Returns the name of the block device, such as `md0` or `nvme0n1`.
+    pub(crate) fn first_disk(&self) -> Option<&str> {
+        self.below.first()?.disks.first().map(|disk| disk.name.as_str())
+    }
+
     /// Returns the size of the disk, if the device is on one.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         self.below.first()?.disks.first()?.size_bytes
@@ -171,7 +131,7 @@ impl Device {
     /// Returns the specifier by which `interface` opens the device.
     pub(crate) fn spec_under(&self, interface: &str) -> Result<DeviceSpec> {
         match &self.own_driver_spec {
-            Some(spec) if interface == USER_SPACE => DeviceSpec::parse(spec),
+            Some(spec) if [USER_SPACE, USER_SCSI].contains(&interface) => DeviceSpec::parse(spec),
             _ => Ok(spec_for(&self.spec()?, interface)),
         }
     }
@@ -270,12 +230,6 @@ pub fn interfaces(devices: &[Device]) -> Vec<InterfaceReport> {
     all
 }
 
-/// Whether an interface is a kernel interface, with any options.
-pub(crate) fn is_kernel_s(interface: &str) -> bool {
-    let name = interface.split(':').next().unwrap_or_default();
-    INTERFACES.iter().any(|candidate| candidate.name == name)
-}
-
 /// The cores, devices and interfaces of a study, and its effort.
 #[derive(Clone, Debug)]
 pub struct Lab {
@@ -289,8 +243,9 @@ pub struct Lab {
     pub interfaces: Vec<InterfaceReport>,
     /// The effort of the study.
     pub effort: Effort,
-    /// Whether there is a [`crate::StoreRunner`].
-    pub stores: bool,
+    pub means: Means,
+    /// The folder for files that the study makes.
+    pub folder: PathBuf,
     /// The requests of the points of Figure 2 of S1.
     pub mix: Mix,
 }
@@ -299,6 +254,24 @@ impl Lab {
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.cpus.len() as u32
+    }
+
+    /// Returns the machine and its devices, as the needs of findings see them, without a stored
+    /// study to compare with.
+    #[must_use]
+    pub fn here(&self) -> Here<'_> {
+        Here {
+            cores: self.cores(),
+            devices: &self.devices,
+            interfaces: &self.interfaces,
+            means: &self.means,
+            boots: None,
+        }
+    }
+
+    /// Whether stores can be run over an interface: [`STORE_KERNEL`] or [`USER_SPACE`].
+    pub(crate) fn stores_over(&self, interface: &str) -> bool {
+        self.means.stores.iter().any(|one| one == interface)
     }
 
     /// Whether drives are rebound from one driver to another during the study.
@@ -348,63 +321,6 @@ pub(crate) fn disks(devices: &[Device]) -> usize {
     known.len() + unknown
 }
 
-/// Returns the mode that runs an interface at a depth. `kernel_thread_cpu` is the processor of its
-/// kernel thread.
-///
-/// # Errors
-/// `Invalid` if there is no mode of that name, which can happen in a stored report.
-pub(crate) fn mode(interface: &str, depth: u32, kernel_thread_cpu: Option<usize>) -> Result<Mode> {
-    let mut mode: Mode = match (interface, depth) {
-        // The interface is this program's own driver; modes exist only for kernel interfaces.
-        (soft, _) if soft.starts_with(SOFT_DRIVE) => Mode::default(),
-        // With one request in flight, the submitter makes the calls itself; with more, each has a
-        // thread.
-        ("posix", 1) => "posix:threads=0".parse()?,
-        ("posix", depth) => format!("posix:threads={}", depth.min(POSIX_THREADS_MAX)).parse()?,
-        (other, _) => match other.parse() {
-            Ok(mode) => mode,
-            // The name is the kind of a device that bypasses the kernel; modes exist only for
-            // kernel interfaces.
-            Err(_) if !other.contains([':', '+']) => Mode::default(),
-            Err(error) => return Err(error),
-        },
-    };
-    if let Some(thread) = &mut mode.submission_thread {
-        thread.cpu = kernel_thread_cpu.and_then(|cpu| u16::try_from(cpu).ok());
-    }
-    Ok(mode)
-}
-
-/// The maximum number of threads that are started for `posix` at any depth.
-pub(crate) const POSIX_THREADS_MAX: u32 = 128;
-
-/// Returns the soft drive number `drive` for `softnvme:OPTIONS`; `None` for other interfaces.
-#[must_use]
-pub(crate) fn soft_drive(interface: &str, drive: usize) -> Option<DeviceSpec> {
-    let options = interface.strip_prefix(SOFT_DRIVE)?.replacen(':', ",", 1);
-    if let Some(sized) = options.strip_prefix(",").filter(|it| it.starts_with("size=")) {
-        return Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name: sized.to_owned() });
-    }
-    // Equal specifiers would name the same drive, so sizes differ.
-    let mib = if drive == 0 { SOFT_DRIVE_MIB } else { SOFT_DRIVES_MIB + drive };
-    let name = format!("size={mib}MiB{options}");
-    Some(DeviceSpec::Driven { driver: SOFT_DRIVE, name })
-}
-
-/// Returns the device by which an interface reaches a namespace: `/dev/ng0n1` for `/dev/nvme0n1`
-/// with passthrough, otherwise the device itself.
-#[must_use]
-pub(crate) fn spec_for(spec: &DeviceSpec, interface: &str) -> DeviceSpec {
-    let DeviceSpec::File(path) = spec else { return spec.clone() };
-    let Some(name) = path.to_str().and_then(|path| path.strip_prefix("/dev/nvme")) else {
-        return spec.clone();
-    };
-    if interface.starts_with("io_uring_cmd") {
-        return DeviceSpec::File(PathBuf::from(format!("/dev/ng{name}")));
-    }
-    spec.clone()
-}
-
 /// Returns the processors that this process may run on.
 ///
 /// # Errors
@@ -423,29 +339,6 @@ pub fn cpus() -> Result<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_interface_has_a_mode() {
-        for candidate in INTERFACES {
-            mode(candidate.name, 16, Some(1)).unwrap();
-        }
-        mode(UNREGISTERED, 1, None).unwrap();
-        assert_eq!(mode("posix", 1, None).unwrap().to_string(), "posix:threads=0");
-        assert_eq!(mode("posix", 999, None).unwrap().to_string(), "posix:threads=128");
-        assert_eq!(mode("io_uring+k", 4, Some(3)).unwrap().to_string(), "io_uring+k:cpu=3");
-        assert_eq!(mode("io_uring", 4, Some(3)).unwrap().to_string(), "io_uring");
-        assert_eq!(mode("ram", 4, None).unwrap(), Mode::default());
-        assert!(mode("io_uring:nonsense", 4, None).is_err());
-    }
-
-    #[test]
-    fn passthrough_has_a_device_of_its_own() {
-        let spec = DeviceSpec::parse("/dev/nvme0n1").unwrap();
-        assert_eq!(spec_for(&spec, "io_uring_cmd+p").to_string(), "/dev/ng0n1");
-        assert_eq!(spec_for(&spec, "io_uring+p").to_string(), "/dev/nvme0n1");
-        let spec = DeviceSpec::parse("/data/file").unwrap();
-        assert_eq!(spec_for(&spec, "io_uring_cmd").to_string(), "/data/file");
-    }
 
     #[test]
     fn files_that_were_never_written_are_told() {

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::lab::{Lab, USER_SPACE, interfaces};
 use crate::options::Options;
 use crate::report::StudyReport;
-use crate::run::{StoreRunner, run_on};
+use crate::run::{Outside, run_on};
 use crate::session::Driver;
 
 /// The kernel's VFIO driver, through which this program drives an NVMe drive.
@@ -69,7 +69,7 @@ impl Lent {
         lab: &Lab,
         options: &Options,
         watcher: &dyn Watcher,
-        stores: Option<&mut dyn StoreRunner>,
+        stores: Option<&mut dyn Outside>,
     ) -> Result<StudyReport> {
         let prepare = &mut |config: &Config, lab: &mut Lab| self.prepare(config, lab);
         let outcome = run_on(lab, options, watcher, stores, prepare);

@@ -20,21 +20,30 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod against;
+
+mod bare;
 mod cliff;
 mod config;
 mod diff;
+mod durable;
 mod experiment;
 mod finding;
+mod fio;
 mod html;
+mod interface;
 mod jobs;
 mod judge;
 mod lab;
 mod lent;
+mod means;
 mod measure;
+mod need;
 mod options;
 mod outcome;
 mod own_file;
 mod papers;
+mod perf_table;
 mod report;
 mod run;
 mod session;
@@ -48,26 +57,30 @@ mod verdict;
 mod view;
 
 pub use advice::{Advice, Answer, Choice, Question, advise, answer};
+pub use against::{Against, Boot};
 pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};
-pub use finding::{Finding, Need, Row};
+pub use finding::Finding;
 pub use html::to_html;
+pub use interface::{
+    Candidate, FLOOR, INTERFACES, SOFT_DRIVE, SOFT_FLOOR, STORE_KERNEL, TASK_SWITCH, UNREGISTERED,
+    USER_SCSI, USER_SPACE,
+};
 pub use jobs::Length;
 pub use judge::judge;
-pub use lab::{
-    Candidate, Device, Effort, INTERFACES, InterfaceReport, Lab, SOFT_DRIVE, UNREGISTERED,
-    USER_SPACE, cpus, interfaces,
-};
+pub use lab::{Device, Effort, InterfaceReport, Lab, cpus, interfaces};
 pub use lent::Lent;
+pub use means::{FileSystem, Means};
 pub use measure::{Measure, Metric, QUANTILES};
+pub use need::{Here, Need};
 pub use options::Options;
 pub use outcome::{Outcome, Threshold};
 pub use own_file::OwnFile;
 pub use papers::{catalogue, experiments, find};
 pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
-pub use run::{StoreRunner, run};
+pub use run::{Outside, run};
 pub use store::{StoreFigures, StoreUse, StoreWork};
 pub use text::to_text;
 pub use verdict::{Evidence, Verdict};

@@ -10,6 +10,9 @@ use crate::store::StoreFigures;
 pub struct Measure {
     /// The round of the run, from 0. The runs of a round are close together in time.
     pub round: u32,
+    /// The block of time of a comparison; `None`: the round is a block of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
     /// The start of the run, in seconds after the start of the study.
     #[serde(default)]
     pub at_s: f64,
@@ -23,6 +26,9 @@ pub struct Measure {
     pub p50_us: f64,
     /// 99th percentile of that latency, in microseconds.
     pub p99_us: f64,
+    /// Mean, least and greatest latency in microseconds; zero where they were not measured.
+    #[serde(default)]
+    pub mean_min_max_us: (f64, f64, f64),
     /// Processor time of a request in user space, kernel and helper threads, in microseconds.
     pub cpu_us_per_io: f64,
     /// The kernel's share of [`Measure::cpu_us_per_io`].
@@ -44,6 +50,10 @@ pub struct Measure {
     /// does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions_per_byte: Option<f64>,
+    /// The share of cache references that missed, of the submitting threads; `None` if the machine
+    /// does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_miss_share: Option<f64>,
     /// Bytes a second for each interval of [`Measure::sample_s`] seconds, in prolonged runs only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub over_time: Vec<f64>,
@@ -67,6 +77,7 @@ impl Measure {
         let (mut ios, mut bytes, mut cpu_s, mut calls, mut switches) = (0_u64, 0_u64, 0.0, 0, 0);
         let (mut kernel_s, mut helpers_s, mut submitting_ns) = (0.0, 0.0, 0.0);
         let mut instructions = Some(0_u64);
+        let mut cache = Some((0_u64, 0_u64));
         for job in &report.jobs {
             ios += job.ios();
             bytes += Direction::ALL.iter().map(|d| job.direction(*d).bytes).sum::<u64>();
@@ -81,12 +92,14 @@ impl Measure {
             calls += job.cpu.system_calls;
             switches += job.cpu.switches_voluntary + job.cpu.switches_involuntary;
             instructions = instructions.zip(job.cpu.instructions).map(|(a, b)| a + b);
+            cache = cache.zip(job.cpu.cache).map(|(a, b)| (a.0 + b.0, a.1 + b.1));
         }
         let seconds = report.jobs.iter().map(|job| job.elapsed.as_secs_f64()).fold(1e-9, f64::max);
         let per_io = |amount: f64| digits(amount / ios.max(1) as f64);
         let quantile_us = |quantile| digits(latency.value_at_quantile(quantile) as f64 / 1e3);
         Self {
             round,
+            block: None,
             at_s: 0.0,
             seconds: digits(seconds),
             ios_per_s: digits(report.jobs.iter().map(qpair_workload::JobReport::ios_per_s).sum()),
@@ -95,6 +108,11 @@ impl Measure {
             ),
             p50_us: quantile_us(0.5),
             p99_us: quantile_us(0.99),
+            mean_min_max_us: (
+                digits(latency.mean() / 1e3),
+                digits(latency.min() as f64 / 1e3),
+                digits(latency.max() as f64 / 1e3),
+            ),
             cpu_us_per_io: per_io(cpu_s * 1e6),
             kernel_share: digits(kernel_s / f64::max(cpu_s, 1e-9)),
             helper_cores: digits(helpers_s / seconds),
@@ -107,11 +125,20 @@ impl Measure {
             instructions_per_byte: instructions
                 .filter(|count| *count > 0)
                 .map(|count| digits(count as f64 / bytes.max(1) as f64)),
+            cache_miss_share: cache
+                .filter(|(references, _)| *references > 0)
+                .map(|(references, misses)| digits(misses as f64 / references as f64)),
             over_time: if over_time { series(report) } else { Vec::new() },
             sample_s: if over_time { SAMPLE_S } else { 0.0 },
             quantiles_us: QUANTILES.map(quantile_us).to_vec(),
             store: None,
         }
+    }
+
+    /// Returns the block of runs that this one is averaged with.
+    #[must_use]
+    pub fn block(&self) -> u32 {
+        self.block.unwrap_or(self.round)
     }
 
     /// Returns one figure; `None` if the run does not have it.
@@ -135,10 +162,7 @@ impl Measure {
                 self.cpu_us_per_io * 1e3 / bytes_per_io.max(1e-9)
             }
             Metric::InstructionsPerByte => return self.instructions_per_byte,
-            Metric::CpuUsPerDeviceIo => {
-                let ios = self.store.map_or(1.0, |of| of.reads_per_op + of.writes_per_op);
-                self.cpu_us_per_io / ios.max(1e-9)
-            }
+            Metric::CacheMissShare => return self.cache_miss_share,
             Metric::DeviceBytesPerOp => return self.store.map(|of| of.device_bytes_per_op),
             Metric::ReadsPerOp => return self.store.map(|of| of.reads_per_op),
             Metric::WritesPerOp => return self.store.map(|of| of.writes_per_op),
@@ -152,6 +176,9 @@ impl Measure {
                 return self.store.map(|of| of.mean_us / of.device_read_us.max(1e-9));
             }
             Metric::EvictionShare => return self.store.map(|of| of.eviction_share),
+            Metric::SubmissionShare => {
+                return self.store.and_then(|of| of.submission_share);
+            }
         })
     }
 }
@@ -223,9 +250,8 @@ pub enum Metric {
     CpuNsPerByte,
     /// The number of instructions for each byte.
     InstructionsPerByte,
-    /// Processor time of a request to the device. For a store, all of its processor time is
-    /// included.
-    CpuUsPerDeviceIo,
+    /// The share of cache references that missed.
+    CacheMissShare,
     /// Bytes that the device moves for each operation of a store.
     DeviceBytesPerOp,
     /// Reads of the device for each operation of a store.
@@ -238,6 +264,8 @@ pub enum Metric {
     LatencyOverRead,
     /// The share of a store's working time that was spent on eviction.
     EvictionShare,
+    /// The share of a store's working time that was spent on submitting.
+    SubmissionShare,
 }
 
 impl Metric {
@@ -269,13 +297,14 @@ impl Metric {
             Self::SwitchesPerIo => ("context switches per I/O", 1.0),
             Self::CpuNsPerByte => ("CPU ns per byte", 1.0),
             Self::InstructionsPerByte => ("instructions per byte", 1.0),
-            Self::CpuUsPerDeviceIo => ("CPU us per request to the device", 1.0),
+            Self::CacheMissShare => ("cache misses per reference", 1.0),
             Self::DeviceBytesPerOp => ("KiB of the device per operation", 1024.0),
             Self::ReadsPerOp => ("reads of the device per operation", 1.0),
             Self::WritesPerOp => ("writes of the device per operation", 1.0),
             Self::WriteShare => ("writes' share of the requests", 1.0),
             Self::LatencyOverRead => ("mean latency, in reads of the device", 1.0),
             Self::EvictionShare => ("eviction's share of the workers' time", 1.0),
+            Self::SubmissionShare => ("submission's share of the workers' time", 1.0),
         }
     }
 }

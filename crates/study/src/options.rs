@@ -26,18 +26,20 @@ impl Options {
     #[must_use]
     pub fn settings(&self, effort: Effort) -> Settings {
         let (rounds, seconds, budget_s) = match effort {
-            Effort::Quick => (2, 0.1, 90.0),
-            Effort::Usual => (2, 0.2, 300.0),
+            Effort::Quick => (1, 0.1, 90.0),
+            Effort::Usual => (1, 0.2, 300.0),
             Effort::Full => (4, 1.0, 3600.0),
         };
-        let (repeat, compared_min, compared_max) = match self.repeat {
-            Some(repeat) => (repeat.max(1), repeat.max(1), repeat.max(1)),
-            None => (rounds, COMPARED_MIN, COMPARED_MAX),
+        let given = self.repeat.map(|repeat| repeat.max(1));
+        let (repeat, blocks, compared_min, compared_max) = match given {
+            Some(repeat) => (repeat, repeat, repeat, repeat),
+            None => (rounds, BLOCKS, BLOCKS_MIN, COMPARED_MAX),
         };
         let seconds_per_point = self.seconds_per_point.unwrap_or(seconds);
         Settings {
             effort,
             repeat,
+            blocks,
             compared_min,
             compared_max,
             budget_s: self.budget_s.unwrap_or(budget_s),
@@ -48,8 +50,11 @@ impl Options {
     }
 }
 
-/// The number of rounds after which a comparison may be clear.
-const COMPARED_MIN: u32 = 4;
+/// The number of blocks of comparisons, which are spread over the time of a study.
+const BLOCKS: u32 = 5;
+
+/// The number of blocks after which a comparison may be clear.
+const BLOCKS_MIN: u32 = 4;
 
 /// The number of rounds after which a comparison is not continued, even if it is not clear.
 const COMPARED_MAX: u32 = 24;

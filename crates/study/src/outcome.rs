@@ -23,6 +23,8 @@ pub enum Threshold {
 pub enum Outcome {
     /// The whole interval meets the claim.
     Holds,
+    /// The parts of the claim that could be tested hold, and other parts could not be tested.
+    HoldsInPart,
     /// The whole interval contradicts the claim.
     DoesNotHold,
     /// The interval contains the threshold, or there was only one run.
@@ -37,22 +39,31 @@ impl Outcome {
     pub fn words(self) -> &'static str {
         match self {
             Self::Holds => "holds",
+            Self::HoldsInPart => "holds in part",
             Self::DoesNotHold => "does not hold",
             Self::Undecided => "undecided",
             Self::NotTestable => "can't be tested here",
         }
     }
 
+    /// Whether one outcome is for the claim and the other against it.
+    #[must_use]
+    pub fn is_reverse_of(self, other: Self) -> bool {
+        let holds = |one| matches!(one, Self::Holds | Self::HoldsInPart);
+        (holds(self) && other == Self::DoesNotHold) || (self == Self::DoesNotHold && holds(other))
+    }
+
     /// Returns the outcome of a claim with several parts, all of which must hold.
     #[must_use]
     pub fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Self::Holds;
-        for part in parts {
+        for (at, part) in parts.into_iter().enumerate() {
             all = match (all, part) {
+                _ if at == 0 => part,
                 (Self::DoesNotHold, _) | (_, Self::DoesNotHold) => Self::DoesNotHold,
-                (Self::Holds, other) | (other, Self::Holds) => other,
-                (Self::NotTestable, _) | (_, Self::NotTestable) => Self::NotTestable,
-                (Self::Undecided, Self::Undecided) => Self::Undecided,
+                (Self::Undecided, _) | (_, Self::Undecided) => Self::Undecided,
+                (one, other) if one == other => one,
+                _ => Self::HoldsInPart,
             };
         }
         all
@@ -114,11 +125,17 @@ mod tests {
 
     #[test]
     fn all_parts() {
-        use Outcome::{DoesNotHold, Holds, NotTestable, Undecided};
+        use Outcome::{DoesNotHold, Holds, HoldsInPart, NotTestable, Undecided};
         assert_eq!(Outcome::all([Holds, Holds]), Holds);
         assert_eq!(Outcome::all([Holds, Undecided]), Undecided);
         assert_eq!(Outcome::all([Undecided, Undecided]), Undecided);
         assert_eq!(Outcome::all([Undecided, DoesNotHold, Holds]), DoesNotHold);
-        assert_eq!(Outcome::all([NotTestable, Holds]), NotTestable);
+        assert_eq!(Outcome::all([NotTestable, Holds]), HoldsInPart);
+        assert_eq!(Outcome::all([Holds, NotTestable, NotTestable]), HoldsInPart);
+        assert_eq!(Outcome::all([NotTestable, NotTestable]), NotTestable);
+        assert_eq!(Outcome::all([NotTestable, Undecided]), Undecided);
+        assert_eq!(Outcome::all([NotTestable, DoesNotHold]), DoesNotHold);
+        assert!(DoesNotHold.is_reverse_of(HoldsInPart) && Holds.is_reverse_of(DoesNotHold));
+        assert!(!Undecided.is_reverse_of(Holds) && !Holds.is_reverse_of(HoldsInPart));
     }
 }

@@ -1,19 +1,25 @@
 //! The stored results of a study. Reports are drawn and verdicts are made from these results alone.
 
+use std::collections::BTreeMap;
+
 use qpair_plots::{Confidence, Interval, median};
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::against::{Against, Boot};
+use crate::config::{Channels, Config};
 use crate::experiment::Plan;
-use crate::lab::{Device, Effort, InterfaceReport};
+use crate::lab::{Device, Effort, InterfaceReport, is_soft};
+use crate::means::Means;
 use crate::measure::{Measure, Metric, digits};
+use crate::need::Here;
 use crate::verdict::Verdict;
 
 /// The name of the format, which every file states.
 pub(crate) const FORMAT: &str = "qpair-study";
 /// The version of the format. Studies of version 1 submitted up to 32 requests a call, and compared
-/// all points of a round, however far apart in time.
-pub(crate) const VERSION: u32 = 2;
+/// all points of a round, however far apart in time. Those of version 2 repeated a comparison until
+/// it was clear, at any time.
+pub(crate) const VERSION: u32 = 3;
 
 /// The results of a study.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -37,6 +43,11 @@ pub struct StudyReport {
     pub devices: Vec<Device>,
     /// All interfaces, including those that cannot be used.
     pub interfaces: Vec<InterfaceReport>,
+    #[serde(default)]
+    pub means: Means,
+    /// The last study of this machine, if this one is compared with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
     /// Notes for the reader.
     pub notes: Vec<String>,
     /// The verdicts on the papers' findings. They are derived from the other fields;
@@ -82,7 +93,10 @@ pub struct Settings {
     pub effort: Effort,
     /// The number of rounds of all points.
     pub repeat: u32,
-    /// The least number of rounds of a comparison.
+    /// The number of blocks of time in which comparisons run.
+    #[serde(default)]
+    pub blocks: u32,
+    /// The number of blocks in which every comparison runs.
     #[serde(default)]
     pub compared_min: u32,
     /// The greatest number of rounds of a comparison.
@@ -163,14 +177,48 @@ impl Point {
         self.runs.iter().filter_map(|run| run.get(metric)).collect()
     }
 
-    /// Returns the median of a figure over the runs, and its interval.
+    /// Returns the mean of a figure in each block of runs.
+    #[must_use]
+    pub fn by_block(&self, metric: Metric) -> Vec<f64> {
+        let values = self.runs.iter().filter_map(|run| Some((run.block(), run.get(metric)?)));
+        by_block(values).into_values().map(|values| mean(&values)).collect()
+    }
+
+    /// Returns the median of a figure over the blocks of runs, and its interval.
     #[must_use]
     pub fn interval(&self, metric: Metric) -> Option<Interval> {
-        Interval::of(&self.values(metric))
+        Interval::of(&self.by_block(metric))
+    }
+}
+
+/// Groups values by the block of their runs, in the order of time.
+fn by_block<T>(values: impl Iterator<Item = (u32, T)>) -> BTreeMap<u32, Vec<T>> {
+    let mut blocks: BTreeMap<u32, Vec<T>> = BTreeMap::new();
+    values.for_each(|(block, value)| blocks.entry(block).or_default().push(value));
+    blocks
+}
+
+/// Returns the geometric mean; the arithmetic one if a value has no logarithm.
+fn mean(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    match values.iter().all(|value| *value > 0.0) {
+        true => (values.iter().map(|value| value.ln()).sum::<f64>() / count).exp(),
+        false => values.iter().sum::<f64>() / count,
     }
 }
 
 impl StudyReport {
+    /// Returns the machine and its devices, as the needs of findings see them.
+    pub(crate) fn here(&self) -> Here<'_> {
+        Here {
+            cores: self.cores,
+            devices: &self.devices,
+            interfaces: &self.interfaces,
+            means: &self.means,
+            boots: self.against.as_ref().map(|against| (Boot::of(&self.machine), against)),
+        }
+    }
+
     /// Returns a report without results.
     #[must_use]
     pub fn empty(settings: Settings) -> Self {
@@ -207,8 +255,8 @@ impl StudyReport {
         Interval::of_ratios(&self.pairs(metric, above, below, 0))
     }
 
-    /// Returns the values of two points in runs of the same round that are seconds apart. Rounds
-    /// before `from` are left out.
+    /// Returns the values of two points in runs of the same round that are seconds apart, averaged
+    /// over each block of runs. Rounds before `from` are left out.
     pub(crate) fn pairs(
         &self,
         metric: Metric,
@@ -220,14 +268,21 @@ impl StudyReport {
             return Vec::new();
         };
         let least = metric.least();
-        let pair = |run: &Measure| {
+        let pair = |run: &Measure| -> Option<(u32, (f64, f64))> {
             let near = |other: &&Measure| {
                 other.round == run.round && (other.at_s - run.at_s).abs() <= NEAR_S
             };
             let other = below.runs.iter().find(near)?;
-            Some((run.get(metric)?.max(least), other.get(metric)?.max(least)))
+            let pair = (run.get(metric)?.max(least), other.get(metric)?.max(least));
+            // A zero has no ratio.
+            (pair.0 > 0.0 && pair.1 > 0.0).then_some((run.block(), pair))
         };
-        above.runs.iter().filter(|run| run.round >= from_round).filter_map(pair).collect()
+        let pairs = above.runs.iter().filter(|run| run.round >= from_round).filter_map(pair);
+        let means = |pairs: Vec<(f64, f64)>| {
+            let (above, below): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+            (mean(&above), mean(&below))
+        };
+        by_block(pairs).into_values().map(means).collect()
     }
 
     /// Returns the smallest difference that the study can detect; `None` unless points were
@@ -254,41 +309,53 @@ impl StudyReport {
         median(&first.map(|run| run.ios_per_s).collect::<Vec<_>>())
     }
 
-    /// Whether the device limits a point: throughput does not rise from the depth before, no
-    /// configuration of the same shape has more, and the cores are not fully busy. For an
-    /// interface, such a point shows only its processor time.
+    /// Whether the device limits a point. Its throughput is near the best of all points with the
+    /// same requests to the same devices, another such point has twice or half as many requests in
+    /// flight, and the cores are not fully busy. For an interface, such a point shows only its
+    /// processor time.
     #[must_use]
     pub fn device_bound(&self, config: &Config) -> bool {
-        let Some(here) = self.first_speed(config) else { return false };
-        let shape = |other: &Config| Config {
-            interface: String::new(),
+        let requests = |other: &Config| Config {
+            interface: if is_soft(&other.interface) {
+                other.interface.clone()
+            } else {
+                String::new()
+            },
+            cores: 0,
+            threads: 0,
             depth: 0,
             batch: 0,
+            channels: Channels::Own,
             ..other.clone()
         };
-        let alike = || self.points.iter().filter(|point| shape(&point.config) == shape(config));
-        let speeds = alike().filter_map(|point| self.first_speed(&point.config));
-        if here < CEILING * speeds.fold(0.0, f64::max) {
+        let alike: Vec<(&Config, f64)> = self
+            .points
+            .iter()
+            .filter(|point| requests(&point.config) == requests(config))
+            .filter_map(|point| Some((&point.config, self.first_speed(&point.config)?)))
+            .collect();
+        let best = alike.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
+        let at_ceiling: Vec<&Config> = alike
+            .into_iter()
+            .filter(|(_, speed)| *speed > 0.0 && *speed >= CEILING * best)
+            .map(|(config, _)| config)
+            .collect();
+        let in_flight = |of: &Config| of.threads * of.depth;
+        let own = in_flight(config);
+        let is_flat = at_ceiling
+            .iter()
+            .any(|other| in_flight(other) >= 2 * own || 2 * in_flight(other) <= own);
+        if !at_ceiling.contains(&config) || !is_flat {
             return false;
         }
         if config.interface.contains("+k") {
             // Threads of `+k` spin, so the load of the cores says nothing. If the device limits
-            // another interface at this point, it limits this one too.
-            return alike().any(|point| {
-                !point.config.interface.contains("+k") && self.device_bound(&point.config)
-            });
+            // another interface, it limits this one too.
+            return at_ceiling
+                .iter()
+                .any(|other| !other.interface.contains("+k") && !self.cores_full(other));
         }
-        let with = |depth: u32| Config { depth, ..config.clone() };
-        let before = self
-            .points
-            .iter()
-            .filter(|point| point.config.depth < config.depth)
-            .filter(|point| point.config == with(point.config.depth))
-            .max_by_key(|point| point.config.depth);
-        let flat = before
-            .and_then(|point| self.first_speed(&point.config))
-            .is_some_and(|before| here <= before / CEILING);
-        flat && !self.cores_full(config)
+        !self.cores_full(config)
     }
 
     /// Whether the cores that a point's threads can use are always busy.

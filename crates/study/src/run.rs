@@ -1,31 +1,39 @@
-//! The runs of a study: on devices, of stores, and of a call that does nothing.
+//! The runs of a study: on devices, of stores, of other programs, and of single steps.
 //!
 //! Invariant: only devices that allow writes are written to.
-
-use std::time::Instant;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_workload::{Live, Observer, Watcher};
 
+use crate::bare::{bare_call, empty_poll, thread_switch};
 use crate::config::{Config, Pace};
+use crate::durable::FileSystems;
+use crate::fio;
 use crate::jobs::{Length, jobs};
-use crate::lab::{BARE_CALL, Device, Lab};
-use crate::measure::{Measure, digits};
+use crate::lab::{
+    BARE_CALL, DURABLE, Device, EMPTY_POLL, FIO, FLOOR, Lab, TASK_SWITCH, THREAD_SWITCH,
+};
+use crate::measure::Measure;
 use crate::options::Options;
 use crate::report::{Settings, StudyReport};
-use crate::session::run_with;
+use crate::session::{Clock, run_with};
 
-/// Runs the points of a store.
-pub trait StoreRunner {
-    /// Runs a point that has a [`Config::store`] for `run_s` seconds, after `ramp_s` seconds that
-    /// do not count.
+/// Runs the points that this crate cannot run: those of a store, the switch of the engine's tasks,
+/// and the floor of a drive.
+pub trait Outside {
+    /// Runs a point for `run_s` seconds, after `ramp_s` seconds that do not count.
     ///
     /// # Errors
-    /// The errors of the store.
-    fn run(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> Result<Measure>;
+    /// The errors of the store or the device.
+    fn run(&mut self, config: &Config, lab: &Lab, ramp_s: f64, run_s: f64) -> Result<Measure>;
 }
 
-/// Runs a study. `stores` runs the points of a store.
+/// Whether a point is one that [`Outside`] runs.
+fn is_outside(config: &Config) -> bool {
+    config.store.is_some() || config.interface == TASK_SWITCH || config.interface.starts_with(FLOOR)
+}
+
+/// Runs a study. `outside` runs the points that this crate cannot run.
 ///
 /// # Errors
 /// `Unsupported` if no interface can be used on the devices, with the reasons. `Io` if the watcher
@@ -34,9 +42,9 @@ pub fn run(
     lab: &Lab,
     options: &Options,
     watcher: &dyn Watcher,
-    stores: Option<&mut dyn StoreRunner>,
+    outside: Option<&mut dyn Outside>,
 ) -> Result<StudyReport> {
-    run_on(lab, options, watcher, stores, &mut |_, _| Ok(()))
+    run_on(lab, options, watcher, outside, &mut |_, _| Ok(()))
 }
 
 /// Prepares the devices for a point.
@@ -47,7 +55,7 @@ pub(crate) fn run_on(
     lab: &Lab,
     options: &Options,
     watcher: &dyn Watcher,
-    mut stores: Option<&mut dyn StoreRunner>,
+    mut outside: Option<&mut dyn Outside>,
     prepare: Prepare<'_>,
 ) -> Result<StudyReport> {
     if lab.usable().next().is_none() {
@@ -67,23 +75,27 @@ pub(crate) fn run_on(
     unwritten.iter().for_each(|text| watcher.note(text));
     let busy = busy(lab.cores());
     let mut lab_now = lab.clone();
-    let measured = |config: &Config, round: u32| match (config.store, &mut stores) {
-        (Some(_), None) => Some(Err("the study has no runner for stores".to_owned())),
-        (Some(_), Some(stores)) => {
-            let (ramp_s, run_s) = (settings.ramp_s, settings.seconds_per_point);
-            let outcome = stores.run(config, ramp_s, run_s);
-            if watcher.stop() {
-                return None;
-            }
-            let of_round = |found| Measure { round, ..found };
-            Some(outcome.map(of_round).map_err(|error| error.to_string()))
+    let mut file_systems = FileSystems::default();
+    let measured = |config: &Config, round: u32| {
+        if let Err(error) = prepare(config, &mut lab_now) {
+            return Some(Err(error.to_string()));
         }
-        (None, _) => match prepare(config, &mut lab_now) {
-            Ok(()) => measure(&lab_now, &settings, config, round, watcher),
-            Err(error) => Some(Err(error.to_string())),
-        },
+        if !is_outside(config) {
+            let run = Run { lab: &lab_now, settings: &settings, watcher };
+            return run.measure(config, round, &mut file_systems);
+        }
+        let Some(outside) = &mut outside else {
+            return Some(Err("the study has no runner for this point".to_owned()));
+        };
+        let (ramp_s, run_s) = (settings.ramp_s, settings.seconds_per_point);
+        let outcome = outside.run(config, &lab_now, ramp_s, run_s);
+        if watcher.stop() {
+            return None;
+        }
+        let of_round = |found| Measure { round, ..found };
+        Some(outcome.map(of_round).map_err(|error| error.to_string()))
     };
-    let mut report = run_with(lab, options, watcher, measured)?;
+    let mut report = run_with(lab, options, watcher, Clock::real(), measured)?;
     report.machine = qpair_machine::Machine::read();
     report.notes.extend(unwritten);
     report.notes.extend(busy);
@@ -119,63 +131,65 @@ const BUSY: f64 = 0.5;
 /// The error of runs that are too short for a slow device or a busy machine.
 const TOO_SHORT: &str = "no request completed in the time of the run";
 
-/// Measures a point; returns `None` if it was stopped.
-fn measure(
-    lab: &Lab,
-    settings: &Settings,
-    config: &Config,
-    round: u32,
-    watcher: &dyn Watcher,
-) -> Option<std::result::Result<Measure, String>> {
-    let length = Length { ramp_s: settings.ramp_s, run_s: settings.seconds_per_point };
-    let seed = settings.seed.wrapping_add(u64::from(round) << 32);
-    let prolonged = matches!(config.pace, Pace::Prolonged { .. });
-    if config.interface == BARE_CALL {
-        return Some(Ok(bare_call(round, settings.seconds_per_point)));
-    }
-    let outcome = jobs(config, lab, length, seed)
-        .and_then(|jobs| qpair_workload::run(&lab.drivers, &jobs, &Stop(watcher)));
-    match outcome {
-        Err(error) => Some(Err(error.to_string())),
-        Ok(report) if report.interrupted => None,
-        Ok(report) => {
-            let failed = report.jobs.iter().find_map(|job| job.error.as_ref());
-            Some(match failed {
-                Some(error) => Err(error.what.clone()),
-                None if report.jobs.iter().all(|job| job.ios() == 0) => Err(TOO_SHORT.to_owned()),
-                None => {
-                    let mut measure = Measure::of(&report, round, prolonged);
-                    if round >= settings.repeat {
-                        measure.quantiles_us.clear();
-                    }
-                    Ok(measure)
-                }
-            })
-        }
-    }
+/// The environment of a run.
+struct Run<'a> {
+    lab: &'a Lab,
+    settings: &'a Settings,
+    watcher: &'a dyn Watcher,
 }
 
-/// Measures the cost of a system call that does nothing.
-fn bare_call(round: u32, run_s: f64) -> Measure {
-    let (clock, mut calls) = (Instant::now(), 0_u32);
-    while clock.elapsed().as_secs_f64() < run_s {
-        // The clock is read without a system call; a hundred calls hide the cost of reading it.
-        for _ in 0..100 {
-            std::hint::black_box(rustix::process::getppid());
-        }
-        calls += 100;
+impl Run<'_> {
+    /// Measures a point; returns `None` if it was stopped.
+    fn measure(
+        &self,
+        config: &Config,
+        round: u32,
+        file_systems: &mut FileSystems,
+    ) -> Option<std::result::Result<Measure, String>> {
+        let (lab, run_s) = (self.lab, self.settings.seconds_per_point);
+        let length = Length { ramp_s: self.settings.ramp_s, run_s };
+        let found = match config.interface.as_str() {
+            BARE_CALL => Ok(bare_call(round, run_s)),
+            EMPTY_POLL => empty_poll(&lab.drivers, round, run_s),
+            THREAD_SWITCH => thread_switch(lab, round, run_s),
+            name if name.starts_with(FIO) => fio::run(config, lab, length, round),
+            name if name.starts_with(DURABLE) => file_systems.run(name, &lab.folder, round, run_s),
+            _ => return self.requests(config, length, round),
+        };
+        (!self.watcher.stop()).then(|| found.map_err(|error| error.to_string()))
     }
-    let seconds = clock.elapsed().as_secs_f64();
-    let each_us = digits(seconds * 1e6 / f64::from(calls.max(1)));
-    Measure {
-        round,
-        seconds: digits(seconds),
-        ios_per_s: digits(f64::from(calls) / seconds),
-        p50_us: each_us,
-        p99_us: each_us,
-        cpu_us_per_io: each_us,
-        system_calls_per_io: 1.0,
-        ..Measure::default()
+
+    /// Measures requests to devices; returns `None` if the run was stopped.
+    fn requests(
+        &self,
+        config: &Config,
+        length: Length,
+        round: u32,
+    ) -> Option<std::result::Result<Measure, String>> {
+        let seed = self.settings.seed.wrapping_add(u64::from(round) << 32);
+        let prolonged = matches!(config.pace, Pace::Prolonged { .. });
+        let outcome = jobs(config, self.lab, length, seed)
+            .and_then(|jobs| qpair_workload::run(&self.lab.drivers, &jobs, &Stop(self.watcher)));
+        match outcome {
+            Err(error) => Some(Err(error.to_string())),
+            Ok(report) if report.interrupted => None,
+            Ok(report) => {
+                let failed = report.jobs.iter().find_map(|job| job.error.as_ref());
+                Some(match failed {
+                    Some(error) => Err(error.what.clone()),
+                    None if report.jobs.iter().all(|job| job.ios() == 0) => {
+                        Err(TOO_SHORT.to_owned())
+                    }
+                    None => {
+                        let mut measure = Measure::of(&report, round, prolonged);
+                        if round >= self.settings.repeat {
+                            measure.quantiles_us.clear();
+                        }
+                        Ok(measure)
+                    }
+                })
+            }
+        }
     }
 }
 
@@ -190,7 +204,6 @@ mod tests {
         let lab = Lab {
             cpus: crate::lab::cpus().unwrap(),
             effort: crate::Effort::Quick,
-            stores: false,
             ..synthetic::lab(1, 1, &[])
         };
         let lab = Lab { interfaces: crate::lab::interfaces(&lab.devices), ..lab };

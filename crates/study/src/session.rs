@@ -1,16 +1,19 @@
 //! The execution of a study. First every configuration runs once a round, in an order that a seed
-//! determines. Then the points that findings compare run until their verdicts are clear.
+//! determines. Then the points that findings compare run in blocks, which are spread over the time
+//! of the study.
 //!
 //! Invariants:
 //! - A round has every point once, so a drift of the machine affects all points alike.
-//! - Points that a finding compares run close together, in rounds of their own. The number of these
-//!   rounds depends on the observed spread, within bounds. Points of a round are compared if they
-//!   are seconds apart; see [`StudyReport::pairs`].
+//! - Points that a finding compares run close together, in rounds of their own. Points of a round
+//!   are compared if they are seconds apart; see [`StudyReport::pairs`].
+//! - Every comparison runs in several blocks, which begin at equal distances in time. What is not
+//!   clear is repeated within a block while there is time.
 //! - Between comparisons a point is compared with itself.
 //! - A point that fails does not end the study; its error is in the report.
 
 use std::borrow::Borrow;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::cell::Cell;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_workload::Watcher;
@@ -18,7 +21,10 @@ use qpair_workload::Watcher;
 use crate::config::{Config, Pace};
 use crate::experiment::Experiment;
 use crate::judge::{Comparison, comparisons};
-use crate::lab::{BARE_CALL, Lab, SOFT_DRIVE, USER_SPACE};
+use crate::lab::{
+    BARE_CALL, DURABLE, EMPTY_POLL, FLOOR, Lab, SOFT_FLOOR, TASK_SWITCH, THREAD_SWITCH, USER_SCSI,
+    USER_SPACE, is_soft,
+};
 use crate::measure::{Measure, digits};
 use crate::options::Options;
 use crate::report::{ExperimentReport, Point, Settings, StudyReport, Twins};
@@ -37,11 +43,45 @@ impl Driver {
     /// Returns the driver that a point needs; `None` if it uses none of the devices.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         match config.interface.as_str() {
-            BARE_CALL => None,
+            USER_SPACE | USER_SCSI | FLOOR => Some(Self::Own),
+            BARE_CALL | EMPTY_POLL | THREAD_SWITCH | TASK_SWITCH | SOFT_FLOOR => None,
+            name if is_soft(name) || name.starts_with(DURABLE) => None,
             _ if config.store.is_some() => None,
-            soft if soft.starts_with(SOFT_DRIVE) => None,
-            USER_SPACE => Some(Self::Own),
             _ => Some(Self::Kernel),
+        }
+    }
+}
+
+/// The time of a study.
+pub(crate) struct Clock {
+    begun: Instant,
+    /// The time in seconds that tests make up.
+    made_up_s: Option<Cell<f64>>,
+}
+
+impl Clock {
+    pub(crate) fn real() -> Self {
+        Self { begun: Instant::now(), made_up_s: None }
+    }
+
+    /// Returns a clock for tests: each run takes a millisecond, and waiting takes no time.
+    #[cfg(test)]
+    pub(crate) fn made_up() -> Self {
+        Self { made_up_s: Some(Cell::new(0.0)), ..Self::real() }
+    }
+
+    fn now_s(&self) -> f64 {
+        self.made_up_s.as_ref().map_or_else(|| self.begun.elapsed().as_secs_f64(), Cell::get)
+    }
+
+    fn ran(&self) {
+        self.made_up_s.iter().for_each(|now| now.set(now.get() + 1e-3));
+    }
+
+    fn sleep(&self, seconds: f64) {
+        match &self.made_up_s {
+            Some(now) => now.set(now.get() + seconds),
+            None => std::thread::sleep(Duration::from_secs_f64(seconds)),
         }
     }
 }
@@ -52,15 +92,17 @@ pub(crate) fn run_with(
     lab: &Lab,
     options: &Options,
     watcher: &dyn Watcher,
+    clock: Clock,
     mut measure: impl FnMut(&Config, u32) -> Option<std::result::Result<Measure, String>>,
 ) -> Result<StudyReport> {
-    let (begun, clock) = (SystemTime::now(), Instant::now());
+    let begun = SystemTime::now();
     let settings = options.settings(lab.effort);
     let mut report = StudyReport::empty(settings.clone());
     report.begun_s = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     report.cores = lab.cores();
     report.devices.clone_from(&lab.devices);
     report.interfaces.clone_from(&lab.interfaces);
+    report.means.clone_from(&lab.means);
     report.experiments = options.experiments.iter().map(|one| planned(one, lab)).collect();
     let blocks = blocks(&report.experiments);
     report.points = blocks.iter().flatten().flatten().cloned().map(empty_point).collect();
@@ -83,14 +125,14 @@ pub(crate) fn run_with(
         session.by_driver(&mut all);
         for config in all {
             if round < runs(config, &session.settings) {
-                session.run(config, round)?;
+                session.run(config, round, None)?;
             }
         }
     }
     session.compare()?;
     let mut report = session.report;
     watcher.at(session.done, session.done, "");
-    report.took_s = digits(clock.elapsed().as_secs_f64());
+    report.took_s = digits(session.clock.now_s());
     report.judge();
     Ok(report)
 }
@@ -100,7 +142,7 @@ struct Session<'a, F> {
     report: StudyReport,
     watcher: &'a dyn Watcher,
     measure: &'a mut F,
-    clock: Instant,
+    clock: Clock,
     order: fastrand::Rng,
     settings: Settings,
     /// The driver that the drives are bound to, if they are rebound.
@@ -114,16 +156,17 @@ impl<F> Session<'_, F>
 where
     F: FnMut(&Config, u32) -> Option<std::result::Result<Measure, String>>,
 {
-    /// Runs a point once and returns its requests a second, unless it failed.
-    fn run(&mut self, config: &Config, round: u32) -> Result<Option<f64>> {
+    /// Runs a point once and returns its requests a second, unless it failed. `block` is that of a
+    /// comparison.
+    fn run(&mut self, config: &Config, round: u32, block: Option<u32>) -> Result<Option<f64>> {
         self.watcher.at(self.done, self.total.max(self.done), &config.to_string());
-        let at_s = digits(self.clock.elapsed().as_secs_f64());
+        let at_s = digits(self.clock.now_s());
         let outcome = if self.watcher.stop() { None } else { (self.measure)(config, round) };
-        let outcome =
-            outcome.ok_or_else(|| Error::new(ErrorKind::Io, "the study was interrupted"))?;
+        let outcome = outcome.ok_or_else(interrupted)?;
         self.done += 1;
+        self.clock.ran();
         self.driver = Driver::of(config).unwrap_or(self.driver);
-        let outcome = outcome.map(|found| Measure { at_s, ..found });
+        let outcome = outcome.map(|found| Measure { at_s, block, ..found });
         let ios_per_s = outcome.as_ref().ok().map(|found| found.ios_per_s);
         keep(&mut self.report, config, outcome, self.watcher);
         Ok(ios_per_s)
@@ -139,56 +182,131 @@ where
         }
     }
 
-    /// Runs the comparisons of findings, each in rounds of its own, until all are clear or the
-    /// rounds or the time are used up.
+    /// Runs the comparisons of findings, each in rounds of its own, in blocks, until all are clear
+    /// or the blocks or the time are used up.
     fn compare(&mut self) -> Result<()> {
+        let (begun_s, count) = (self.clock.now_s(), self.settings.blocks);
+        let rounds_of_block = self.settings.compared_max.div_ceil(count.max(1));
+        let left_s = (self.settings.budget_s - begun_s).max(0.0);
+        let block_s = match rounds_of_block {
+            // A given number of rounds waits for nothing.
+            0 | 1 => 0.0,
+            _ => (left_s / f64::from(count)).min(BLOCK_S_MAX),
+        };
         let mut round = self.settings.repeat;
-        for pass in 0..self.settings.compared_max {
-            let mut open = comparisons(&self.report);
-            let twins = twins(&open);
-            let unclear = |one: &Comparison| pass < self.settings.compared_min || !one.clear;
-            open.retain(unclear);
-            // Points that several findings compare are run once for all of them.
-            let mut known = std::collections::HashSet::new();
-            open.retain(|one| {
-                let mut names: Vec<String> = one.configs.iter().map(Config::to_string).collect();
-                names.sort();
-                known.insert(names)
-            });
-            if open.is_empty() {
-                break;
+        for block in 0..count {
+            let is_wanted = block < self.settings.compared_min;
+            if !is_wanted && comparisons(&self.report).iter().all(|one| one.clear) {
+                return Ok(());
             }
-            let points: usize = open.iter().map(|one| one.configs.len()).sum();
-            self.total = self.done + points as u64;
-            self.order.shuffle(&mut open);
-            for comparison in &mut open {
-                if self.clock.elapsed().as_secs_f64() > self.settings.budget_s {
-                    self.report.notes.push(format!(
-                        "The time of {} s was over before all comparisons were clear: with more, fewer findings are undecided.",
-                        self.settings.budget_s
-                    ));
+            self.wait_until(begun_s + f64::from(block) * block_s)?;
+            let end_s = begun_s + f64::from(block + 1) * block_s;
+            for pass in 0..rounds_of_block {
+                if pass > 0 && self.clock.now_s() >= end_s {
+                    break;
+                }
+                let mut open = comparisons(&self.report);
+                let twins = twins(&open);
+                open.retain(|one| !one.clear || (is_wanted && pass == 0));
+                if open.is_empty() {
+                    break;
+                }
+                let block = self.settings.repeat + block;
+                if !self.pass(open, &mut round, block)? {
                     return Ok(());
                 }
-                self.order.shuffle(&mut comparison.configs);
-                self.by_driver(&mut comparison.configs);
-                for config in &comparison.configs {
-                    self.run(config, round)?;
+                if let Some(config) = twins.get(round as usize % twins.len().max(1)) {
+                    let first = self.run(config, round, Some(block))?;
+                    let then = self.run(config, round, Some(block))?;
+                    if let (Some(first), Some(then)) = (first, then) {
+                        let config = config.clone();
+                        self.report.twins.push(Twins { config, ios_per_s: (first, then) });
+                    }
+                    round += 1;
                 }
-                round += 1;
-            }
-            if let Some(config) = twins.get(pass as usize % twins.len().max(1)) {
-                let first = self.run(config, round)?;
-                let then = self.run(config, round)?;
-                if let (Some(first), Some(then)) = (first, then) {
-                    let config = config.clone();
-                    self.report.twins.push(Twins { config, ios_per_s: (first, then) });
-                }
-                round += 1;
             }
         }
         Ok(())
     }
+
+    /// Runs comparisons once, each in a round of its own. Returns whether there was time for all.
+    fn pass(&mut self, open: Vec<Comparison>, round: &mut u32, block: u32) -> Result<bool> {
+        let mut open = joined(open);
+        let points: usize = open.iter().map(|one| one.configs.len()).sum();
+        self.total = self.done + points as u64;
+        self.order.shuffle(&mut open);
+        for comparison in &mut open {
+            if self.clock.now_s() > self.settings.budget_s {
+                self.report.notes.push(format!(
+                    "The time of {} s was over before all comparisons were clear: with more, fewer findings are undecided.",
+                    self.settings.budget_s
+                ));
+                return Ok(false);
+            }
+            self.order.shuffle(&mut comparison.configs);
+            self.by_driver(&mut comparison.configs);
+            for config in &comparison.configs {
+                self.run(config, *round, Some(block))?;
+            }
+            *round += 1;
+        }
+        Ok(true)
+    }
+
+    /// Waits for the beginning of a block.
+    fn wait_until(&self, at_s: f64) -> Result<()> {
+        while self.clock.now_s() < at_s {
+            if self.watcher.stop() {
+                return Err(interrupted());
+            }
+            let left_s = at_s - self.clock.now_s();
+            let words = format!("the next block of runs begins in {left_s:.0} s");
+            self.watcher.at(self.done, self.total.max(self.done), &words);
+            self.clock.sleep(left_s.clamp(0.0, LOOK_S));
+        }
+        Ok(())
+    }
 }
+
+/// The greatest distance of the beginnings of two blocks, in seconds.
+const BLOCK_S_MAX: f64 = 60.0;
+
+/// The interval at which a study that waits looks for a request to stop, in seconds.
+const LOOK_S: f64 = 0.2;
+
+fn interrupted() -> Error {
+    Error::new(ErrorKind::Io, "the study was interrupted")
+}
+
+/// Joins comparisons that share points: these are run once for all of them. The points of a round
+/// stay within seconds of each other.
+fn joined(open: Vec<Comparison>) -> Vec<Comparison> {
+    let weight = |configs: &[Config]| -> u32 {
+        configs.iter().map(|config| if config.store.is_some() { STORE_WEIGHT } else { 1 }).sum()
+    };
+    let mut all: Vec<Comparison> = Vec::new();
+    for one in open {
+        let others = |known: &Comparison| -> Vec<Config> {
+            one.configs.iter().filter(|config| !known.configs.contains(config)).cloned().collect()
+        };
+        let fits = |known: &&mut Comparison| {
+            let more = others(known);
+            more.len() < one.configs.len()
+                && weight(&known.configs) + weight(&more) <= ROUND_WEIGHT_MAX
+        };
+        match all.iter_mut().find(fits) {
+            Some(known) => known.configs.extend(others(known)),
+            None => all.push(one),
+        }
+    }
+    all
+}
+
+/// The greatest number of points of a round of a comparison.
+const ROUND_WEIGHT_MAX: u32 = 12;
+
+/// The number of other points in whose time a point of a store runs.
+const STORE_WEIGHT: u32 = 4;
 
 /// Returns the points that are compared with themselves, in turns: those that most findings
 /// compare.

@@ -84,4 +84,8 @@ pub struct StoreFigures {
     pub device_read_us: f64,
     /// The share of the workers' working time that was spent on eviction.
     pub eviction_share: f64,
+    /// The share of the workers' working time that was spent on submitting; `None` in studies of
+    /// older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_share: Option<f64>,
 }

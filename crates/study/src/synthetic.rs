@@ -4,15 +4,17 @@ use qpair_workload::Watcher;
 
 use crate::config::{Config, Mix};
 use crate::experiment::Experiment;
-use crate::lab::{Device, Effort, InterfaceReport, Lab};
+use crate::lab::{Device, Effort, InterfaceReport, Lab, STORE_KERNEL, USER_SPACE};
+use crate::means::{FILE_SYSTEMS, FileSystem, Means};
 use crate::measure::{Measure, QUANTILES, digits};
 use crate::options::Options;
 use crate::papers::experiments;
 use crate::report::StudyReport;
-use crate::session::run_with;
+use crate::session::{Clock, run_with};
 use crate::store::StoreFigures;
 
-/// Returns a lab with this number of cores and devices, and these interfaces.
+/// Returns a lab with this number of cores and devices, these interfaces, and all means except those
+/// that are special devices.
 pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
     Lab {
         cpus: (0..cores).collect(),
@@ -25,8 +27,24 @@ pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
             .map(|name| InterfaceReport { name: (*name).to_owned(), ..InterfaceReport::default() })
             .collect(),
         effort: Effort::Usual,
-        stores: true,
+        means: means(),
+        folder: std::env::temp_dir(),
         mix: Mix::default(),
+    }
+}
+
+fn means() -> Means {
+    let of = |name: &str| FileSystem { name: name.to_owned(), unavailable: None };
+    let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+    Means {
+        fio: Some("fio-3".to_owned()),
+        counters: true,
+        file_systems: FILE_SYSTEMS.map(of).into(),
+        peers: words(&["lookup", "tpcc"]),
+        stores: words(&[STORE_KERNEL, USER_SPACE]),
+        md: None,
+        served: None,
+        data_sheet_ios_per_s: Some(5e4),
     }
 }
 
@@ -68,7 +86,7 @@ pub(crate) fn study_of_mix(
     study_in(&lab, vec![crate::find("s1-fig2").unwrap()], measure)
 }
 
-fn study_in(
+pub(crate) fn study_in(
     lab: &Lab,
     experiments: Vec<&'static Experiment>,
     measure: impl Fn(&Config, u32) -> Option<Measure>,
@@ -76,7 +94,7 @@ fn study_in(
     let seconds_per_point = Some(0.1);
     let options =
         Options { experiments, repeat: Some(5), budget_s: None, seconds_per_point, seed: 1 };
-    run_with(lab, &options, &Silent, |config, round| {
+    run_with(lab, &options, &Silent, Clock::made_up(), |config, round| {
         Some(measure(config, round).ok_or_else(|| "failed".to_owned()))
     })
     .unwrap()
@@ -115,6 +133,7 @@ pub(crate) fn speed(config: &Config, round: u32, ios_per_s: f64) -> Measure {
             device_bytes_per_op: 4096.0,
             device_read_us: 100.0,
             eviction_share: 0.14,
+            submission_share: Some(if config.interface == USER_SPACE { 0.02 } else { 0.16 }),
         }),
         ..Measure::default()
     }

@@ -5,6 +5,7 @@ use qpair_plots::thousands;
 use crate::advice::{Choice, answer};
 use crate::experiment::cores_words;
 use crate::outcome::Outcome;
+use crate::perf_table::perf_table;
 use crate::report::StudyReport;
 use crate::tally::{COLUMNS, tallies};
 
@@ -30,12 +31,32 @@ pub fn to_text(report: &StudyReport) -> Vec<String> {
         lines.push(format!("{:<5}{}", tally.paper.id, cells.collect::<String>()));
     }
     lines.push(String::new());
-    for outcome in [Outcome::Holds, Outcome::DoesNotHold, Outcome::Undecided] {
+    let shown = [Outcome::Holds, Outcome::HoldsInPart, Outcome::DoesNotHold, Outcome::Undecided];
+    for outcome in shown {
         for verdict in report.verdicts.iter().filter(|verdict| verdict.outcome == outcome) {
-            lines.push(format!("{:<14} {}  ({})", outcome.words(), verdict.claim, verdict.source));
+            let of_model = if verdict.of_model { ", of a model" } else { "" };
+            let source = format!("{}{of_model}", verdict.source);
+            lines.push(format!("{:<14} {}  ({source})", outcome.words(), verdict.claim));
         }
     }
     lines.push(String::new());
+    let differing: Vec<String> = report
+        .verdicts
+        .iter()
+        .filter_map(|verdict| {
+            let words = verdict.differs_words(verdict.before?);
+            Some(format!("{}: {}, {words}", verdict.finding, verdict.outcome.words()))
+        })
+        .collect();
+    if !differing.is_empty() {
+        lines.extend(differing);
+        lines.push(String::new());
+    }
+    let table = perf_table(report);
+    if !table.is_empty() {
+        lines.extend(table);
+        lines.push(String::new());
+    }
     let runs: usize = report.points.iter().map(|point| point.runs.len()).sum();
     lines.push(format!(
         "{} configurations, {runs} runs, {:.0} s; {}",

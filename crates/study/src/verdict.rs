@@ -24,6 +24,12 @@ pub struct Verdict {
     /// The reason why the finding could not be tested, or another note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Whether the points are of drives made of software, so that the verdict is on a model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_model: bool,
+    /// The outcome in the last study, if it was another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Outcome>,
     /// The numbers that the verdict rests on. All of them must meet their thresholds.
     pub evidence: Vec<Evidence>,
 }
@@ -35,14 +41,25 @@ pub struct Evidence {
     pub what: String,
     /// The median; for ratios, the geometric mean.
     pub mid: f64,
-    /// The lower end of the 95 % interval; `None` with one run.
+    /// The lower end of the 99 % interval; `None` with one block of runs.
     pub low: Option<f64>,
-    /// The upper end of the 95 % interval; `None` with one run.
+    /// The upper end of the 99 % interval; `None` with one block of runs.
     pub high: Option<f64>,
     /// The threshold of the finding; `None`: the number is for information only.
     pub wanted: Option<Threshold>,
     /// The outcome for this number.
     pub outcome: Outcome,
+    /// The reason why this part of the claim could not be tested; it has no number then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untested: Option<String>,
+}
+
+impl Verdict {
+    /// Says that the last study had another outcome.
+    pub(crate) fn differs_words(&self, before: Outcome) -> String {
+        let reversed = if self.outcome.is_reverse_of(before) { ", and is reversed" } else { "" };
+        format!("differs from the last study (\"{}\"){reversed}", before.words())
+    }
 }
 
 impl Evidence {
@@ -63,6 +80,21 @@ impl Evidence {
             high: interval.bounds.map(|bounds| digits(bounds.1)),
             wanted: None,
             outcome: Outcome::Holds,
+            untested: None,
         }
+    }
+
+    /// Returns a part of a claim that could not be tested, with the reason.
+    pub(crate) fn untested(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            outcome: Outcome::NotTestable,
+            untested: Some(why.into()),
+            ..Self::told(what, Interval { mid: 0.0, bounds: None })
+        }
+    }
+
+    /// Whether the number is a part of the claim, and not for information only.
+    pub(crate) fn is_part(&self) -> bool {
+        self.wanted.is_some() || self.untested.is_some()
     }
 }

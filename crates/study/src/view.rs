@@ -4,9 +4,11 @@ use std::cell::RefCell;
 
 use qpair_plots::{Confidence, Interval};
 
+use crate::against::Boot;
 use crate::config::Config;
-use crate::lab::INTERFACES;
+use crate::lab::{INTERFACES, USER_SPACE, is_kernel_s};
 use crate::measure::Metric;
+use crate::need::{Need, no_interface};
 use crate::outcome::Threshold;
 use crate::report::StudyReport;
 use crate::verdict::Evidence;
@@ -14,15 +16,13 @@ use crate::verdict::Evidence;
 /// A study, as the tests of findings read it.
 pub(crate) struct View<'a> {
     pub(crate) report: &'a StudyReport,
-    /// The confidence that a verdict needs.
-    pub(crate) confidence: Confidence,
     /// The points that the verdict rests on, collected while it is made.
     pub(crate) asked: RefCell<Vec<Config>>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn of(report: &'a StudyReport) -> Self {
-        Self { report, confidence: Confidence::Shown, asked: RefCell::default() }
+        Self { report, asked: RefCell::default() }
     }
 }
 
@@ -41,13 +41,32 @@ impl View<'_> {
 
     /// Fails unless the interface could be used in the study.
     pub(crate) fn need(&self, interface: &str) -> Result<(), String> {
-        let known = self.report.interfaces.iter().find(|known| known.name == interface);
-        match known {
-            Some(known) => match &known.unavailable {
-                None => Ok(()),
-                Some(reason) => Err(format!("{interface}: {reason}")),
-            },
-            None => Err(format!("{interface} was not part of this study")),
+        no_interface(&self.report.interfaces, interface).map_or(Ok(()), Err)
+    }
+
+    /// Returns the evidence, or the part as untested where the interface cannot be used.
+    pub(crate) fn where_usable(
+        &self,
+        interface: &str,
+        what: &str,
+        part: impl FnOnce() -> Result<Evidence, String>,
+    ) -> Result<Evidence, String> {
+        match self.need(interface) {
+            Ok(()) => part(),
+            Err(why) => Ok(Evidence::untested(what, why)),
+        }
+    }
+
+    /// Returns the evidence, or the part as untested where a need is not met.
+    pub(crate) fn where_met(
+        &self,
+        need: Need,
+        what: &str,
+        part: impl FnOnce() -> Result<Evidence, String>,
+    ) -> Result<Evidence, String> {
+        match need.lacking(&self.report.here()) {
+            None => part(),
+            Some(why) => Ok(Evidence::untested(what, why)),
         }
     }
 
@@ -84,7 +103,10 @@ impl View<'_> {
 
     /// Returns the reason why a point has no runs.
     pub(crate) fn missing(&self, config: &Config) -> String {
-        if let Err(why) = self.need(config.interface.split(':').next().unwrap_or_default()) {
+        let name = config.interface.split(':').next().unwrap_or_default();
+        if (is_kernel_s(name) || name == USER_SPACE)
+            && let Err(why) = self.need(name)
+        {
             return why;
         }
         match self.report.point(config) {
@@ -106,6 +128,17 @@ impl View<'_> {
     ) -> Result<Evidence, String> {
         let interval = self.ratio_from(metric, above, below, 0)?;
         Ok(Evidence::new(what, interval, wanted))
+    }
+
+    /// Compares points for information only.
+    pub(crate) fn ratio_told(
+        &self,
+        what: impl Into<String>,
+        metric: Metric,
+        above: &Config,
+        below: &Config,
+    ) -> Result<Evidence, String> {
+        Ok(Evidence::told(what, self.ratio_from(metric, above, below, 0)?))
     }
 
     /// Compares points that were chosen by the results of the first rounds. Those rounds do not
@@ -159,7 +192,40 @@ impl View<'_> {
         let pairs = self.report.pairs(metric, above, below, from_round);
         // The points were not compared, so no ratio is known, and none is ruled out.
         let unknown = Interval { mid: 1.0, bounds: None };
-        Ok(Interval::of_ratios_at(&pairs, self.confidence).unwrap_or(unknown))
+        Ok(Interval::of_ratios_at(&pairs, CONFIDENCE).unwrap_or(unknown))
+    }
+
+    /// Compares the points that are in this study and in the stored one of another boot: those with
+    /// the state on over those with the state off. Each point is one ratio.
+    pub(crate) fn other_boot(
+        &self,
+        state: fn(&Boot) -> Option<bool>,
+        wanted: impl Fn(&Config) -> bool,
+    ) -> Result<Interval, String> {
+        let Some((boot, against)) = self.report.here().boots else {
+            return Err("there is no stored study to compare with".to_owned());
+        };
+        let pair = |(config, other): &(Config, f64)| {
+            let own = self.report.point(config)?.interval(Metric::IosPerS)?.mid;
+            wanted(config).then_some(if state(&boot) == Some(true) {
+                (own, *other)
+            } else {
+                (*other, own)
+            })
+        };
+        let pairs: Vec<(f64, f64)> = against.ios_per_s.iter().filter_map(pair).collect();
+        Interval::of_ratios_at(&pairs, CONFIDENCE)
+            .ok_or_else(|| "there is no such point in both studies".to_owned())
+    }
+
+    /// Returns the fastest point of the stored study of another boot.
+    pub(crate) fn fastest_of_other_boot(
+        &self,
+        wanted: impl Fn(&Config) -> bool,
+    ) -> Option<&Config> {
+        let all = self.report.against.iter().flat_map(|against| &against.ios_per_s);
+        let wanted = all.filter(|(config, _)| wanted(config));
+        wanted.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(config, _)| config)
     }
 
     fn ask(&self, config: &Config) {
@@ -170,8 +236,8 @@ impl View<'_> {
     }
 
     pub(crate) fn interval(&self, metric: Metric, config: &Config) -> Result<Interval, String> {
-        let values = self.report.point(config).map(|point| point.values(metric));
-        let interval = Interval::of_at(&values.unwrap_or_default(), self.confidence)
+        let values = self.report.point(config).map(|point| point.by_block(metric));
+        let interval = Interval::of_at(&values.unwrap_or_default(), CONFIDENCE)
             .ok_or_else(|| self.missing(config))?;
         self.ask(config);
         Ok(interval)
@@ -213,6 +279,9 @@ impl View<'_> {
         INTERFACES.iter().map(|candidate| candidate.name).filter(|name| self.has(name))
     }
 }
+
+/// The confidence of verdicts: a study makes many, and looks at each repeatedly.
+const CONFIDENCE: Confidence = Confidence::Clear;
 
 /// Returns the distinct configurations of one interface in an experiment.
 pub(crate) fn configs<'a>(view: &View<'a>, experiment: &str, interface: &str) -> Vec<&'a Config> {

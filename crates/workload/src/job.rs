@@ -300,9 +300,9 @@ pub enum Form {
     Barrier,
     /// As [`Form::Barrier`], reported second by second: S4's *stress*.
     Stress,
-    /// A separate thread passes requests to the job's thread, with a minimum interval between two:
-    /// S4's *msg*.
-    Messages { interval: Duration },
+    /// Separate threads pass requests to the job's thread, each with a minimum interval between
+    /// two: S4's *msg*.
+    Messages { interval: Duration, producers: u32 },
 }
 
 /// The content of written blocks, by which a read verifies them: a header with offset, seed and

@@ -40,4 +40,5 @@ pub use report::{
     CpuReport, DirectionReport, DiskReport, HistogramSample, Incidents, JobError, JobReport,
     Latencies, Passed, RunReport, Sample, Spread, SteadyReport, VerifyError, VerifyReport,
 };
+pub use run::cpu::counts_cache_misses;
 pub use run::{prefill, run};

@@ -118,6 +118,9 @@ pub struct CpuReport {
     pub instructions: Option<u64>,
     /// The number of cycles of the job's thread; `None` if the machine does not count them.
     pub cycles: Option<u64>,
+    /// The number of references to the last cache of the job's thread, and of those that missed;
+    /// `None` if the machine does not count them.
+    pub cache: Option<(u64, u64)>,
 }
 
 impl CpuReport {

@@ -83,7 +83,10 @@ fn open_loops_and_latency() {
     let [linear, poisson, paced] = plan.jobs.as_slice() else { panic!("{plan:?}") };
     assert_eq!((linear.rate[0].ios_per_s, linear.rate_process), (1000, RateProcess::Linear));
     assert_eq!((poisson.rate[0].ios_per_s, poisson.rate_process), (50, RateProcess::Poisson));
-    assert_eq!(paced.form, Form::Messages { interval: std::time::Duration::from_micros(15) });
+    assert_eq!(
+        paced.form,
+        Form::Messages { interval: std::time::Duration::from_micros(15), producers: 1 }
+    );
     assert_eq!(paced.vector_len, 4);
 }
 

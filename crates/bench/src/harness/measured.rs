@@ -28,6 +28,8 @@ impl KindTally {
 pub(crate) struct Measured {
     pub(crate) wall_s: f64,
     pub(crate) cpu_s: f64,
+    /// The part of `cpu_s` in the kernel.
+    pub(crate) kernel_s: f64,
     pub(crate) kinds: Vec<KindTally>,
     /// The weight of the requests of each second.
     pub(crate) by_second: Vec<u64>,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use qpair::Result;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -70,6 +71,15 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
+/// Returns the processor time of all threads of the process in the kernel, in seconds.
+fn kernel_s() -> f64 {
+    // This fails only for an unknown `who`.
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
+        let time = usage.system_time();
+        time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6
+    })
+}
+
 /// Waits until the run is over, and returns its times and the counts of the system. A run without a
 /// time limit is over when its last client has ended.
 fn watch<S: System>(
@@ -92,7 +102,7 @@ fn watch<S: System>(
         progress.end();
     }
     let before = system.statistics()?;
-    let cpu_before = cpu_time();
+    let (cpu_before, kernel_before_s) = (cpu_time(), kernel_s());
     let total = plan.seconds.map_or(plan.total, |seconds| (seconds * 10.0).ceil() as u64);
     progress.begin(&plan.phase, total);
     let (mut told_ns, mut told) = (window.now_ns(), window.done());
@@ -110,11 +120,13 @@ fn watch<S: System>(
         nap(window.to_ns);
     }
     let cpu = cpu_time().saturating_sub(cpu_before);
+    let kernel_s = kernel_s() - kernel_before_s;
     // The time in which requests count, whenever this thread woke up.
     let wall_ns = window.now_ns().min(window.to_ns).saturating_sub(window.from_ns);
     Ok(Measured {
         wall_s: Duration::from_nanos(wall_ns).as_secs_f64(),
         cpu_s: cpu.as_secs_f64(),
+        kernel_s,
         system: system.statistics()?.since(&before),
         ..Measured::default()
     })

@@ -52,6 +52,9 @@ pub struct Report {
     pub system_calls_per_op: f64,
     /// Processor time per operation of all threads, user and system, in microseconds.
     pub cpu_us_per_op: f64,
+    /// The kernel's share of the processor time.
+    #[serde(skip)]
+    pub kernel_share: f64,
     /// The breakdown of the workers' time, if it was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cycles: Vec<PartReport>,

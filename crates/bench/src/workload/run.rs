@@ -89,6 +89,7 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         device_read_us: measured.device_read_us().unwrap_or(0.0),
         system_calls_per_op: per(ops, device.system_calls.unwrap_or(0)),
         cpu_us_per_op: measured.cpu_us_per(ops),
+        kernel_share: measured.kernel_s / measured.cpu_s.max(1e-9),
         cycles: measured.parts(ops),
         latency_us: LatencyReport::of(&measured.kinds[0].histogram),
         ops_by_second: measured.by_second,

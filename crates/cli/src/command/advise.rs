@@ -71,6 +71,9 @@ pub(crate) struct Advise {
     json: bool,
 }
 
+/// The time of a measurement in seconds.
+const BUDGET_S: f64 = 60.0;
+
 impl Advise {
     pub(crate) fn run(self) -> Result<Exit> {
         self.check()?;
@@ -139,7 +142,8 @@ impl Advise {
         let options = Options {
             experiments: vec![experiment],
             repeat: None,
-            budget_s: None,
+            // The blocks of runs are spread over this time; one question is not worth five minutes.
+            budget_s: Some(BUDGET_S),
             seconds_per_point: None,
             seed: 1,
         };

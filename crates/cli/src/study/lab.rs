@@ -7,7 +7,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use qpair::inspect::holds_store;
 use qpair_block::DeviceSpec;
-use qpair_study::{Device, Effort, Lab, Mix, OwnFile, Watcher, cpus, interfaces};
+use qpair_study::{
+    Device, Effort, Lab, Means, Mix, OwnFile, STORE_KERNEL, Watcher, cpus, interfaces,
+};
 use qpair_workload::{Live, Observer, prefill};
 
 use crate::failure::{Exit, Failure, Result};
@@ -25,7 +27,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, requires = "devices")]
     prefill: bool,
 
-    /// Folder for a file of the study's own, if no device is given
+    /// Folder for files of the study's own: a device, if none is given, and file systems
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 
@@ -63,9 +65,17 @@ impl DeviceArgs {
             own = Some(file);
         }
         let interfaces = interfaces(&devices);
-        let stores = own.is_some();
+        let means = self.means(&devices);
         let (cpus, drivers, mix) = (cpus()?, crate::interrupt::drivers(), Mix::default());
-        Ok((Lab { cpus, drivers, devices, interfaces, effort, stores, mix }, own))
+        let folder = self.dir.clone();
+        Ok((Lab { cpus, drivers, devices, interfaces, effort, means, folder, mix }, own))
+    }
+
+    /// Examines the machine. Stores are made in files, where no device is given.
+    pub(crate) fn means(&self, devices: &[Device]) -> Means {
+        let stores =
+            if self.devices.is_empty() { vec![STORE_KERNEL.to_owned()] } else { Vec::new() };
+        Means::probe(devices, stores)
     }
 }
 

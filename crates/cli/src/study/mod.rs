@@ -2,4 +2,6 @@
 
 pub(crate) mod files;
 pub(crate) mod lab;
-pub(crate) mod stores;
+pub(crate) mod outside;
+mod peers;
+mod stores;

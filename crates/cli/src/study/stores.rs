@@ -2,22 +2,18 @@
 //! end.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccLatency, TpccOptions, run_tpcc};
 use qpair_bench::{PartReport, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
-use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
+use qpair_block::DeviceSpec;
 use qpair_drivers::Drivers;
-use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreRunner, StoreUse, StoreWork};
+use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreUse, StoreWork};
 
 use crate::interrupt::Interrupt;
 
 /// The memory for pages while a store is filled, in bytes.
 const FILLING_BYTES: u64 = 256 << 20;
-
-/// The minimum duration of a run of a store, and of its warm-up, in seconds: a transaction takes
-/// many reads.
-const SHORTEST_S: (f64, f64) = (0.2, 0.3);
 
 /// The number of seconds in which the peak is measured, before operations arrive at a fraction of
 /// it.
@@ -58,9 +54,9 @@ struct Asked<'a> {
 }
 
 impl Stores {
-    pub(crate) fn new(folder: &Path, lab: &Lab, interrupt: Interrupt) -> Self {
+    pub(crate) fn new(lab: &Lab, interrupt: Interrupt) -> Self {
         Self {
-            folder: folder.to_owned(),
+            folder: lab.folder.clone(),
             drivers: lab.drivers.clone(),
             effort: lab.effort,
             interrupt,
@@ -76,12 +72,20 @@ impl Stores {
         }
     }
 
-    fn scale(&self) -> Scale {
+    pub(crate) fn scale(&self) -> Scale {
         match self.effort {
             Effort::Quick => Scale { warehouses: 1, items: 20_000, customers: 600 },
             Effort::Usual => Scale { warehouses: 2, items: 50_000, customers: 1500 },
             Effort::Full => Scale { warehouses: 4, items: 100_000, customers: 3000 },
         }
+    }
+
+    /// Returns the memory of a store's point, in bytes, and makes the store if it is not there.
+    pub(crate) fn memory_bytes(&mut self, store: StoreUse) -> qpair::Result<u64> {
+        self.make(store)?;
+        let made = self.made.get(&(store.work, store.page_bytes));
+        let used = made.map_or(0, |made| made.used_bytes);
+        Ok(used * 100 / u64::from(store.data_percent.max(1)))
     }
 
     /// Creates and fills a store, unless it exists already.
@@ -146,7 +150,8 @@ impl Stores {
             writes_per_op,
             device_bytes_per_op: found.device_bytes_per_op,
             device_read_us: found.device_read_us,
-            eviction_share: eviction_share(&found.cycles),
+            eviction_share: share("eviction", &found.cycles),
+            submission_share: Some(share("submission", &found.cycles)),
         };
         Ok(Measure {
             seconds: found.seconds,
@@ -155,6 +160,7 @@ impl Stores {
             p50_us: found.latency_us.p50,
             p99_us: found.latency_us.p99,
             cpu_us_per_io: found.cpu_us_per_op,
+            kernel_share: found.kernel_share,
             system_calls_per_io: found.system_calls_per_op,
             store: Some(figures),
             ..Measure::default()
@@ -202,7 +208,8 @@ impl Stores {
             writes_per_op: found.device_writes_per_tx.unwrap_or(0.0),
             device_bytes_per_op: found.device_bytes_per_tx.unwrap_or(0.0),
             device_read_us: found.device_read_us.unwrap_or(0.0),
-            eviction_share: eviction_share(&found.cycles),
+            eviction_share: share("eviction", &found.cycles),
+            submission_share: Some(share("submission", &found.cycles)),
         };
         Ok(Measure {
             seconds: found.seconds,
@@ -216,7 +223,13 @@ impl Stores {
         })
     }
 
-    fn run_point(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> qpair::Result<Measure> {
+    /// Runs a point of a store.
+    pub(crate) fn run(
+        &mut self,
+        config: &Config,
+        ramp_s: f64,
+        run_s: f64,
+    ) -> qpair::Result<Measure> {
         let Some(store) = config.store else {
             let what = "the point has no store";
             return Err(qpair::Error::new(qpair::ErrorKind::Invalid, what));
@@ -229,7 +242,7 @@ impl Stores {
             let peak = match self.peaks.get(&closed) {
                 Some(peak) => *peak,
                 None => {
-                    let peak = self.run_point(&closed, ramp_s, PEAK_S)?.ios_per_s;
+                    let peak = self.run(&closed, ramp_s, PEAK_S)?.ios_per_s;
                     self.peaks.insert(closed, peak);
                     peak
                 }
@@ -257,15 +270,8 @@ fn mode(interface: &str) -> qpair::Result<qpair::Mode> {
     interface.parse().map_err(invalid)
 }
 
-/// Returns the share of eviction in the time in which the workers did not wait.
-fn eviction_share(parts: &[PartReport]) -> f64 {
+/// Returns a part's share of the time in which the workers did not wait.
+fn share(part: &str, parts: &[PartReport]) -> f64 {
     let of = |name| parts.iter().find(|part| part.part == name).map_or(0.0, |part| part.share);
-    of("eviction") / (1.0 - of("waiting")).max(1e-9)
-}
-
-impl StoreRunner for Stores {
-    fn run(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> Result<Measure> {
-        self.run_point(config, ramp_s.max(SHORTEST_S.0), run_s.max(SHORTEST_S.1))
-            .map_err(|error| Error::new(ErrorKind::Io, format!("running a store: {error}")))
-    }
+    of(part) / (1.0 - of("waiting")).max(1e-9)
 }

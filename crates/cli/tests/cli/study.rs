@@ -23,6 +23,12 @@ fn a_study_writes_a_report_and_its_numbers() {
     assert_eq!(directory.text("again.html"), html);
     assert_eq!(directory.json("study --render study.json --out more.html --json"), numbers);
 
+    // A study that replaces one is compared with it, and with any other that is named.
+    let again = directory.run(SMALL).done();
+    let numbers: Value = serde_json::from_str(&directory.text("study.json")).unwrap();
+    assert!(numbers["against"]["outcomes"].as_array().unwrap().len() > 100, "{again}");
+    directory.run(&format!("{SMALL} --against no.json")).failed(3, &["no.json"]);
+
     let same = directory.run("study diff study.json study.json").done();
     assert!(same.starts_with("0 points differ"), "{same}");
     let same = directory.json("study diff study.json study.json --json");
@@ -48,13 +54,18 @@ fn experiments_are_listed() {
 fn every_finding_is_listed() {
     let list = Directory::new().json("study --list --json");
     let findings = list["findings"].as_array().unwrap();
-    assert_eq!(findings.len(), 104, "103 of the papers and one of our own");
+    assert_eq!(findings.len(), 105, "103 of the papers and two of our own");
     for finding in findings {
-        let needs = finding["needs"].as_array().unwrap();
-        assert_eq!(finding["experiment"].is_null(), !needs.is_empty(), "{finding}");
+        assert!(finding["experiment"].is_string(), "{finding}");
+        // Each lack is the answer to a need.
+        let count = |name: &str| finding[name].as_array().unwrap().len();
+        assert!(count("lacks") <= count("needs"), "{finding}");
     }
+    let of = |name: &str| findings.iter().find(|finding| finding["name"] == name).unwrap();
+    assert!(of("s1-grid-j2")["lacks"].to_string().contains("one device only was given, of 5"));
+    assert_eq!(of("s5-layer")["lacks"].as_array().unwrap().len(), 0);
     let words = Directory::new().run("study --list").done();
-    assert!(words.contains("s5-layer") && words.contains("cannot be tested here, because"));
+    assert!(words.contains("s5-layer") && words.contains("not here: one device only was given"));
 }
 
 #[test]
@@ -67,6 +78,7 @@ fn wrong_use_is_told_before_anything_is_measured() {
     run("study --out x.json").failed(2, &["HTML"]);
     run("study --out d.html --device d.html").failed(2, &["is a device of the study"]);
     run("study --budget soon").failed(2, &["soon"]);
+    run("study --data-sheet 5").failed(2, &["--device"]);
     run("study --allow-writes").failed(2, &["--device"]);
     run("study --device no-such-file").failed(3, &["no-such-file"]);
     run("study --size 1EiB").failed(3, &["free", "--size"]);

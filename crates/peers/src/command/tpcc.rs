@@ -17,6 +17,14 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 1)]
     warehouses: u32,
 
+    /// Items of the catalogue [default: those of the standard]
+    #[arg(long, value_name = "N")]
+    items: Option<u32>,
+
+    /// Customers of a district [default: those of the standard]
+    #[arg(long, value_name = "N")]
+    customers: Option<u32>,
+
     /// Check the twelve conditions of consistency afterwards
     #[arg(long)]
     check: bool,
@@ -36,8 +44,14 @@ impl Job for Tpcc {
     type Report = TpccReport;
 
     fn run<K: Kv>(&self, kv: &K) -> Result<TpccReport> {
+        let standard = Scale::standard(self.warehouses);
+        let scale = Scale {
+            items: self.items.unwrap_or(standard.items),
+            customers: self.customers.unwrap_or(standard.customers),
+            ..standard
+        };
         let options = TpccOptions {
-            scale: Scale::standard(self.warehouses),
+            scale,
             terminals: self.store.threads,
             seconds: self.store.seconds,
             warm_up_seconds: self.store.warm_up,

@@ -10,6 +10,7 @@ use qpair_plots::{
 use crate::cliff::cliff;
 use crate::experiment::{Group, Plan, Series, Shown};
 use crate::measure::{Metric, QUANTILES};
+use crate::perf_table::{TABLE_OF, perf_table};
 use crate::report::{ExperimentReport, Point, StudyReport};
 
 /// Returns the section about one experiment as HTML.
@@ -37,6 +38,10 @@ pub(super) fn section(report: &StudyReport, experiment: &ExperimentReport) -> Re
             out += &summary(report, experiment);
             out += &plots(report, experiment)?;
             out += &table(report, experiment);
+        }
+        if experiment.name == TABLE_OF {
+            let lines = perf_table(report).join("\n");
+            let _ = writeln!(out, "<div class=\"wide\"><pre>{}</pre></div>", escape(&lines));
         }
     }
     out += &failures(report, experiment);

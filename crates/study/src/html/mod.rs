@@ -79,7 +79,7 @@ mod tests {
             let places = order.map(place);
             assert!(places.is_sorted(), "{places:?}");
             for row in crate::catalogue() {
-                assert!(html.contains(&escape(row.claim())), "{}", row.name());
+                assert!(html.contains(&escape(row.claim)), "{}", row.name);
             }
             let plots: usize = report
                 .experiments
@@ -88,7 +88,12 @@ mod tests {
                     // The page has latency by throughput, and its distribution at the lowest and
                     // the highest load.
                     let more = if experiment.latency_against_throughput() { 3 } else { 0 };
-                    experiment.plan.groups.len() * (experiment.plan.shown.len() + more)
+                    let groups = &experiment.plan.groups;
+                    match experiment.plan.over_time {
+                        // Each series has a plot.
+                        true => groups.iter().map(|group| group.series.len()).sum(),
+                        false => groups.len() * (experiment.plan.shown.len() + more),
+                    }
                 })
                 .sum();
             assert_eq!(html.matches("<figure>").count(), plots + 1);

@@ -71,8 +71,10 @@ fn first_words(report: &StudyReport, begun: &str) -> Result<String> {
 /// Returns a table with a row of counts for each paper.
 fn papers(report: &StudyReport) -> String {
     let signs = OUTCOMES.map(symbol);
-    // Findings that were not run look like those that could not be tested.
-    let looks = [signs[0], signs[1], signs[2], signs[3], signs[3]];
+    // Findings that were not run look like those that could not be tested, and so do those of
+    // models.
+    let [holds, part, not, undecided, untested] = signs;
+    let looks = [holds, part, not, undecided, untested, untested, untested];
     let mut out = "<h2>The five papers, here</h2>\n<div class=\"wide\"><table>\n<tr><th>Paper</th>"
         .to_owned();
     for (name, (sign, class)) in COLUMNS.into_iter().zip(looks) {
@@ -99,18 +101,25 @@ fn papers(report: &StudyReport) -> String {
 fn symbol(outcome: Outcome) -> (&'static str, &'static str) {
     match outcome {
         Outcome::Holds => ("\u{2713}", "holds"),
+        Outcome::HoldsInPart => ("\u{25d0}", "holds"),
         Outcome::DoesNotHold => ("\u{2717}", "does_not_hold"),
         Outcome::Undecided => ("?", "undecided"),
         Outcome::NotTestable => ("\u{2013}", "not_testable"),
     }
 }
 
-const OUTCOMES: [Outcome; 4] =
-    [Outcome::Holds, Outcome::DoesNotHold, Outcome::Undecided, Outcome::NotTestable];
+const OUTCOMES: [Outcome; 5] = [
+    Outcome::Holds,
+    Outcome::HoldsInPart,
+    Outcome::DoesNotHold,
+    Outcome::Undecided,
+    Outcome::NotTestable,
+];
 
 fn verdicts(report: &StudyReport) -> String {
     let mut out = "<h2>The papers' findings, here</h2>\n<p class=\"soft\">Each verdict is a test on the runs made here; the papers' numbers \
-                   are not used. In brackets: 95 % intervals. Undecided: the interval includes the threshold.</p>\n"
+                   are not used. In brackets: 99 % intervals, from the spread between blocks of runs. Undecided: the interval includes the threshold. In part: other parts \
+                   could not be tested.</p>\n"
         .to_owned();
     if let Some(resolution) = report.resolution() {
         let _ = writeln!(out, "<p>{}.</p>", capital(&resolution.words()));
@@ -152,11 +161,15 @@ fn row(report: &StudyReport, verdict: &Verdict) -> String {
     } else {
         escape(&verdict.source)
     };
+    let of_model = if verdict.of_model { " (a model)" } else { "" };
     let mut out = format!(
-        "<tr><td class=\"verdict {class}\">{sign} {}</td><td>{} <span class=\"soft\">{source}</span></td><td>",
+        "<tr><td class=\"verdict {class}\">{sign} {}{of_model}</td><td>{} <span class=\"soft\">{source}</span></td><td>",
         verdict.outcome.words(),
         escape(&verdict.claim),
     );
+    if let Some(before) = verdict.before {
+        let _ = write!(out, "<p><b>{}</b></p>", escape(&verdict.differs_words(before)));
+    }
     if !verdict.evidence.is_empty() {
         let _ = write!(out, "{}<ul class=\"evidence\">", escape(&capital(&verdict.test)));
         for part in &verdict.evidence {
@@ -172,6 +185,14 @@ fn row(report: &StudyReport, verdict: &Verdict) -> String {
 }
 
 fn evidence(part: &Evidence) -> String {
+    if let Some(why) = &part.untested {
+        let (sign, _) = symbol(part.outcome);
+        return format!(
+            "{sign} {}: <span class=\"soft\">{}</span>",
+            escape(&part.what),
+            escape(why)
+        );
+    }
     let bounds = range(part.low.zip(part.high), 1.0);
     let wanted =
         part.wanted.map(|wanted| format!(", wanted {}", wanted.words())).unwrap_or_default();
@@ -210,13 +231,14 @@ fn method(report: &StudyReport) -> String {
     let settings = &report.settings;
     format!(
         "<p>{} configurations, each run {} times or more for {} s after {} s that do not count. A round runs all of them once, in an \
-         order of its own; then points that a finding compares are run next to each other until the verdict is clear or the time over. \
+         order of its own; then points that a finding compares are run next to each other, in {} blocks that are spread over the time. \
          Points are medians, bars 95 % intervals by Student's t. I/O goes around the page cache (O_DIRECT), one request a call, where \
          nothing else is said. The study took {:.0} s.</p>\n",
         report.points.len(),
         settings.repeat,
         settings.seconds_per_point,
         settings.ramp_s,
+        settings.blocks,
         report.took_s
     )
 }

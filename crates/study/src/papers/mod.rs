@@ -5,6 +5,8 @@
 //! `docs/design/study.md` has the same findings, which a test checks.
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod defects;
 mod s1;
 mod s2;
@@ -15,7 +17,7 @@ mod s5;
 mod tests;
 
 use crate::experiment::Experiment;
-use crate::finding::Row;
+use crate::finding::Finding;
 
 /// Names that the files of figures use.
 mod prelude {
@@ -23,16 +25,16 @@ mod prelude {
     pub(super) use crate::experiment::{
         Experiment, Plan, Scale, by_interface, cores_words, counts, series, several_devices,
     };
-    pub(super) use crate::finding::Need::{self, *};
-    pub(super) use crate::finding::Row::{self, Tested};
-    pub(super) use crate::finding::{Finding, Judged, untested};
+    pub(super) use crate::finding::{Finding, Judged};
     pub(super) use crate::lab::{
-        BARE_CALL, Device, Effort, LIBAIO_CALLS, Lab, SOFT_DRIVE, SYNC, UNREGISTERED, USER_SPACE,
-        is_kernel_s,
+        BARE_CALL, DURABLE, DURABLE_RAW, Device, EMPTY_POLL, Effort, FIO, FLOOR, LIBAIO_CALLS, Lab,
+        SOFT_DRIVE, SOFT_FLOOR, STORE_KERNEL, SYNC, TASK_SWITCH, THREAD_SWITCH, UNREGISTERED,
+        USER_SCSI, USER_SPACE, is_kernel_s,
     };
     pub(super) use crate::measure::Metric::{self, *};
+    pub(super) use crate::need::Need::{self, *};
     pub(super) use crate::outcome::Outcome;
-    pub(super) use crate::outcome::Threshold::{AtLeast, AtMost, Between};
+    pub(super) use crate::outcome::Threshold::{self, AtLeast, AtMost, Between};
     pub(super) use crate::store::StoreUse;
     pub(super) use crate::store::StoreWork::{self, Lookup, Tpcc};
     pub(super) use crate::verdict::Evidence;
@@ -51,7 +53,7 @@ pub(crate) struct Paper {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     experiments: &'static [Experiment],
-    rows: &'static [Row],
+    rows: &'static [Finding],
 }
 
 /// All papers with all their parts, in the order of the report.
@@ -71,11 +73,11 @@ pub(crate) static PAPERS: [Paper; 5] = [
         id: "S2",
         title: "A user-space SCSI I/O stack on SPDK, and HwPerfIO (2025)",
         parts: &[
-            Part { experiments: &[], rows: s2::figure8::ROWS },
+            Part { experiments: s2::figure8::EXPERIMENTS, rows: s2::figure8::ROWS },
             Part { experiments: s2::section5::EXPERIMENTS, rows: s2::section5::ROWS },
             Part { experiments: s2::figure3::EXPERIMENTS, rows: s2::figure3::ROWS },
-            Part { experiments: &[], rows: s2::figure9::ROWS },
-            Part { experiments: &[], rows: s2::figure12::ROWS },
+            Part { experiments: s2::figure9::EXPERIMENTS, rows: s2::figure9::ROWS },
+            Part { experiments: s2::figure12::EXPERIMENTS, rows: s2::figure12::ROWS },
         ],
     },
     Paper {
@@ -90,7 +92,7 @@ pub(crate) static PAPERS: [Paper; 5] = [
             Part { experiments: s3::figure11::EXPERIMENTS, rows: s3::figure11::ROWS },
             Part { experiments: s3::section4::EXPERIMENTS, rows: s3::section4::ROWS },
             Part { experiments: s3::section2::EXPERIMENTS, rows: s3::section2::ROWS },
-            Part { experiments: &[], rows: s3::figure12::ROWS },
+            Part { experiments: s3::figure12::EXPERIMENTS, rows: s3::figure12::ROWS },
             Part { experiments: s3::figure15::EXPERIMENTS, rows: s3::figure15::ROWS },
             Part { experiments: s3::figure13::EXPERIMENTS, rows: s3::figure13::ROWS },
             Part { experiments: s3::figure14::EXPERIMENTS, rows: s3::figure14::ROWS },
@@ -117,7 +119,7 @@ pub(crate) static PAPERS: [Paper; 5] = [
             Part { experiments: s5::figure5::EXPERIMENTS, rows: s5::figure5::ROWS },
             Part { experiments: s5::figure6::EXPERIMENTS, rows: s5::figure6::ROWS },
             Part { experiments: s5::figure3::EXPERIMENTS, rows: s5::figure3::ROWS },
-            Part { experiments: &[], rows: s5::text::ROWS },
+            Part { experiments: s5::text::EXPERIMENTS, rows: s5::text::ROWS },
         ],
     },
 ];
@@ -138,6 +140,6 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 }
 
 /// Returns all findings, in the order of the report.
-pub fn catalogue() -> impl Iterator<Item = &'static Row> {
+pub fn catalogue() -> impl Iterator<Item = &'static Finding> {
     parts().flat_map(|part| part.rows)
 }

@@ -84,6 +84,7 @@ pub static OPTIONS: &[Definition] = &[
     option(Topic::Pattern, "randseed", &[], Takes::Number, "0x89", "42", "Seed of random numbers; each clone derives its own"),
     option(Topic::Pattern, "mode", &[], Takes::Word(&["full", "normal", "stress", "msg"]), "full", "normal", "full: replace each completed request; normal: submit all, wait for all; stress: the same, reported per second; msg: one thread passes requests to the job at intervals. Not in fio"),
     option(Topic::Pattern, "mininterval", &[], Takes::Microseconds, "", "20us", "With --mode=msg: shortest time between two requests. Not in fio"),
+    option(Topic::Pattern, "producers", &[], Takes::Number, "1", "2", "With --mode=msg: threads that pass requests to the job, each at intervals of its own. Not in fio"),
     option(Topic::Pattern, "vsize", &[], Takes::Number, "", "4", "Blocks per request, submitted as one vectored call. Not in fio"),
     option(Topic::Interface, "ioengine", &[], Takes::Text("NAME"), "psync", "io_uring", "Interface by fio's name: sync, psync, pvsync, pvsync2, libaio, io_uring, io_uring_cmd, null, posix"),
     option(Topic::Interface, "interface", &[], Takes::Text("MODE"), "", "io_uring+k:idle_ms=50", "Interface with its switches, in place of --ioengine: io_uring, io_uring+p (IOPOLL), io_uring+k (SQPOLL), io_uring_cmd, libaio, posix:threads=8, auto; other switches have their best values. Not in fio"),

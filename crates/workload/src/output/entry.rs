@@ -174,6 +174,7 @@ fn add_cpu(sum: &mut CpuReport, part: &CpuReport) {
         system_calls: sum.system_calls + part.system_calls,
         instructions: both(sum.instructions, part.instructions),
         cycles: both(sum.cycles, part.cycles),
+        cache: sum.cache.zip(part.cache).map(|(a, b)| (a.0 + b.0, a.1 + b.1)),
     };
 }
 

@@ -87,6 +87,7 @@ pub(super) fn job(name: &str) -> JobReport {
             system_calls: 53_118,
             instructions: Some(1_234_567_890),
             cycles: Some(987_654_321),
+            cache: None,
         },
         depth_classes: [1, 1, 2, 4, 8, 100_029, 0],
         submit_classes: [0, 99_000, 1000, 45, 0, 0, 0],

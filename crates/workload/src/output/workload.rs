@@ -44,8 +44,9 @@ pub(super) fn work(job: &Job) -> String {
         Form::Full if job.depth == 1 => "one at a time".to_owned(),
         Form::Full => format!("{} in flight", job.depth),
         Form::Barrier | Form::Stress => format!("{} at once, all awaited", job.depth),
-        Form::Messages { interval } => {
-            format!("handed over at least {} apart", words::duration(interval))
+        Form::Messages { interval, producers } => {
+            let by = if producers > 1 { format!(" by each of {producers}") } else { String::new() };
+            format!("handed over{by} at least {} apart", words::duration(interval))
         }
     });
     if job.batch_submit > 1 {
@@ -238,7 +239,7 @@ mod tests {
         job.order = Order::Sequential;
         job.block_sizes[1] = BlockSizes::Split(vec![(4096, 60), (65_536, 40)]);
         job.rate = [Rate::default(); 3];
-        job.form = Form::Messages { interval: Duration::from_micros(100) };
+        job.form = Form::Messages { interval: Duration::from_micros(100), producers: 1 };
         job.flush_blocks = 16;
         assert_eq!(
             work(&job),

@@ -73,21 +73,16 @@ impl Usage {
 pub(crate) struct Counters {
     instructions: Option<Counter>,
     cycles: Option<Counter>,
+    cache: Option<(Counter, Counter)>,
     usage: Usage,
 }
 
 impl Counters {
     pub(crate) fn begin() -> Self {
-        let counter = |event: Hardware| {
-            // Include the kernel's part. Without permission for that, the figure would be wrong, so
-            // there is none.
-            let mut counter = Builder::new(event).include_kernel().build().ok()?;
-            counter.enable().ok()?;
-            Some(counter)
-        };
         Self {
             instructions: counter(Hardware::INSTRUCTIONS),
             cycles: counter(Hardware::CPU_CYCLES),
+            cache: cache_counters(),
             usage: Usage::of_thread(),
         }
     }
@@ -108,6 +103,28 @@ impl Counters {
             system_calls,
             instructions: read(&mut self.instructions),
             cycles: read(&mut self.cycles),
+            cache: self.cache.as_mut().and_then(|(references, misses)| {
+                Some((references.read().ok()?, misses.read().ok()?))
+            }),
         }
     }
+}
+
+/// Begins to count an event of the calling thread.
+fn counter(event: Hardware) -> Option<Counter> {
+    // Include the kernel's part. Without permission for that, the figure would be wrong, so there
+    // is none.
+    let mut counter = Builder::new(event).include_kernel().build().ok()?;
+    counter.enable().ok()?;
+    Some(counter)
+}
+
+fn cache_counters() -> Option<(Counter, Counter)> {
+    Some((counter(Hardware::CACHE_REFERENCES)?, counter(Hardware::CACHE_MISSES)?))
+}
+
+/// Whether instructions and cache misses of a thread can be counted on this machine.
+#[must_use]
+pub fn counts_cache_misses() -> bool {
+    counter(Hardware::INSTRUCTIONS).is_some() && cache_counters().is_some()
 }

@@ -356,21 +356,23 @@ fn run_member<'scope>(
             *member.share.lock() = None;
             failed_with(&error)
         }
-        (Ok((thread, Some(wake))), Form::Messages { interval }) => {
+        (Ok((thread, Some(wake))), Form::Messages { interval, producers }) => {
             let (sender, receiver) = sync_channel(job.depth as usize);
             let over = Arc::new(AtomicBool::new(false));
-            let producer = {
-                let (wake, over) = (wake.clone(), over.clone());
+            let producers = (0..producers).map(|_| {
+                let (sender, wake, over) = (sender.clone(), wake.clone(), over.clone());
                 std::thread::Builder::new()
                     .spawn_scoped(scope, move || produce(&sender, &wake, interval, common, &over))
+            });
+            let producers = producers.collect::<std::io::Result<Vec<_>>>();
+            let outcome = match &producers {
+                Ok(_) => thread.run(Some(&Messages { queue: &receiver, wake: &wake })),
+                Err(cause) => failed(&format!("starting a thread that sends messages: {cause}")),
             };
-            let producer = match producer {
-                Ok(producer) => producer,
-                Err(cause) => return failed_with(&Error::thread(cause, "sending messages")),
-            };
-            let outcome = thread.run(Some(&Messages { queue: &receiver, wake: &wake }));
             over.store(true, Ordering::Relaxed);
-            let _ = producer.join();
+            for producer in producers.into_iter().flatten() {
+                let _ = producer.join();
+            }
             outcome
         }
         (Ok((thread, _)), _) => thread.run(None),

@@ -182,9 +182,8 @@ fn messages_and_barriers_and_flushes() {
         depth: 8,
         ..on("ram:size=1MiB")
     };
-    for form in
-        [Form::Barrier, Form::Stress, Form::Messages { interval: Duration::from_micros(100) }]
-    {
+    let messages = |producers| Form::Messages { interval: Duration::from_micros(100), producers };
+    for form in [Form::Barrier, Form::Stress, messages(1), messages(3)] {
         let report = run(&[Job { form, ..base.clone() }], &Unwatched).unwrap();
         assert_eq!(report.jobs[0].error, None);
         assert!(report.jobs[0].ios() > 8, "{form:?}");
@@ -192,6 +191,15 @@ fn messages_and_barriers_and_flushes() {
             assert_eq!(report.jobs[0].ios() % 8, 0);
         }
     }
+    // Three producers hand over more than one can at this interval.
+    let most = |form| {
+        let report = run(&[Job { form, ..base.clone() }], &Unwatched).unwrap();
+        report.jobs[0].ios()
+    };
+    assert!(most(messages(1)) <= 2001, "one request for each 100 us of 200 ms");
+    let slow = Form::Messages { interval: Duration::from_millis(50), producers: 5 };
+    let one = Form::Messages { interval: Duration::from_millis(50), producers: 1 };
+    assert!(most(slow) > 2 * most(one), "five producers pass on five times as many");
     let job =
         Job { verbs: Verbs::Write, flush_blocks: 4, flush_at_end: true, ..on("ram:size=1MiB") };
     let report = run(&[job], &Unwatched).unwrap();

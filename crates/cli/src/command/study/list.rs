@@ -1,6 +1,6 @@
 //! `qpair study --list`.
 
-use qpair_study::{Effort, Lab, Mix, Need, Options, Row, catalogue, cpus, interfaces};
+use qpair_study::{Effort, Finding, Here, Lab, Mix, Options, catalogue, cpus, interfaces};
 use serde::Serialize;
 
 use crate::failure::Result;
@@ -33,14 +33,14 @@ pub(super) fn list(
             })
             .collect();
     }
-    let stores = args.devices.is_empty();
     let lab = Lab {
         cpus: cpus()?,
         drivers: crate::interrupt::drivers(),
+        means: args.means(&devices),
+        folder: args.folder().to_owned(),
         devices,
         interfaces,
         effort,
-        stores,
         mix: Mix::default(),
     };
     let settings = options.settings(lab.effort);
@@ -62,7 +62,8 @@ pub(super) fn list(
             }
         })
         .collect();
-    let findings: Vec<ListedFinding> = catalogue().map(ListedFinding::of).collect();
+    let findings = catalogue().map(|finding| ListedFinding::of(finding, &lab.here()));
+    let findings: Vec<ListedFinding> = findings.collect();
     let list = List { experiments, findings };
     print_report(json, &list, || list.lines())
 }
@@ -76,13 +77,19 @@ struct List {
 impl List {
     fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.experiments.iter().flat_map(Listed::lines).collect();
-        let tested = self.findings.iter().filter(|finding| finding.experiment.is_some()).count();
+        let tested = self.findings.iter().filter(|finding| finding.lacks.is_empty()).count();
         lines.push(String::new());
-        lines.push(format!("findings of the papers: {}, tested: {tested}", self.findings.len()));
+        lines.push(format!(
+            "findings of the papers: {}, of which this machine can test {tested}",
+            self.findings.len()
+        ));
         for finding in &self.findings {
             lines.push(format!("{:<27} {}", finding.name, finding.source));
             lines.push(format!("    {}", finding.claim));
-            lines.push(format!("    here: {}", finding.here));
+            lines.push(format!("    test: {}", finding.test));
+            if !finding.lacks.is_empty() {
+                lines.push(format!("    not here: {}", finding.lacks.join("; ")));
+            }
         }
         lines
     }
@@ -123,20 +130,26 @@ struct ListedFinding {
     name: &'static str,
     source: &'static str,
     claim: &'static str,
-    experiment: Option<&'static str>,
-    needs: &'static [Need],
-    here: String,
+    experiment: &'static str,
+    /// The test, with its experiment and needs.
+    test: String,
+    of_model: bool,
+    needs: Vec<String>,
+    /// The needs that this machine does not meet, with the reasons.
+    lacks: Vec<String>,
 }
 
 impl ListedFinding {
-    fn of(row: &'static Row) -> Self {
+    fn of(finding: &'static Finding, here: &Here<'_>) -> Self {
         Self {
-            name: row.name(),
-            source: row.source(),
-            claim: row.claim(),
-            experiment: row.tested().map(|finding| finding.experiment),
-            needs: row.needs(),
-            here: row.here(),
+            name: finding.name,
+            source: finding.source,
+            claim: finding.claim,
+            experiment: finding.experiment,
+            test: finding.words(),
+            of_model: finding.is_of_model(),
+            needs: finding.needs.iter().map(|need| need.words()).collect(),
+            lacks: finding.lacks(here),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::show::output::{print, say};
 use crate::show::text::utc;
 use crate::study::files::{check_out_file, read_study, same_file, write};
 use crate::study::lab::{DeviceArgs, Watch};
-use crate::study::stores::Stores;
+use crate::study::outside::Runner;
 
 /// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
@@ -41,6 +41,7 @@ Examples:
   qpair study --list
   qpair study --experiment s1-fig2 --experiment s3-fig3 --repeat 10 --seconds-per-point 1
   qpair study --render study.json --out again.html
+  qpair study --against last-week.json
   qpair study diff before.json after.json"
 )]
 pub(crate) struct Study {
@@ -57,6 +58,10 @@ pub(crate) struct Study {
     /// Write to the given devices: their content is DESTROYED
     #[arg(long, requires = "devices")]
     allow_writes: bool,
+
+    /// Random reads a second that the data sheets of the given devices promise together
+    #[arg(long, value_name = "N", requires = "devices", conflicts_with = "list")]
+    data_sheet: Option<f64>,
 
     /// Measure this program's driver and the kernel's in one study; drives change between the two
     #[arg(long, requires = "devices", conflicts_with_all = ["list", "render"])]
@@ -83,7 +88,7 @@ pub(crate) struct Study {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
 
-    /// Time after which no comparison begins, such as 90s [default: 5m]
+    /// Time over which comparisons are spread, and after which none begins, such as 90s [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "repeat")]
     budget: Option<f64>,
 
@@ -98,6 +103,11 @@ pub(crate) struct Study {
     /// Write the report from the numbers of an earlier study, and measure nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "experiments", "quick", "full"])]
     render: Option<PathBuf>,
+
+    /// Numbers (.json) of an earlier study to compare with [default: those at --out that this study
+    /// replaces, if they are of the same cores and devices]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "render"])]
+    against: Option<PathBuf>,
 
     /// Print the numbers, or the list, as JSON
     #[arg(long)]
@@ -130,10 +140,14 @@ impl Study {
         self.check_out(&json_path)?;
         let report = match &self.render {
             Some(path) => read_study(path)?,
-            None => match self.measure()? {
-                Some(report) => report,
-                None => return Ok(Exit::Interrupted),
-            },
+            None => {
+                let against = self.against(&json_path)?;
+                let Some(mut report) = self.measure()? else { return Ok(Exit::Interrupted) };
+                if let Some(against) = against {
+                    self.compare(&mut report, &against);
+                }
+                report
+            }
         };
         let json = report.to_json()?;
         write(&self.out, &to_html(&report, &utc(report.begun_s))?)?;
@@ -148,6 +162,23 @@ impl Study {
             false => print(to_text(&report).into_iter().chain([told]))?,
         }
         Ok(Exit::Done)
+    }
+
+    /// Reads the earlier study to compare with, if there is one.
+    fn against(&self, json_path: &Path) -> Result<Option<StudyReport>> {
+        match &self.against {
+            Some(path) => read_study(path).map(Some),
+            // A file at --out that is no study is replaced without a comparison.
+            None => Ok(read_study(json_path).ok()),
+        }
+    }
+
+    /// Compares the study with an earlier one. A study that cannot be compared is written all the
+    /// same.
+    fn compare(&self, report: &mut StudyReport, against: &StudyReport) {
+        if let (Err(why), Some(path)) = (report.compare_with(against), &self.against) {
+            eprintln!("qpair: --against {} is not compared: {why}", path.display());
+        }
     }
 
     /// Checks the output paths before the measurement. No report may overwrite a measured device.
@@ -202,12 +233,13 @@ impl Study {
         }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
-                let mut stores = Stores::new(self.devices.folder(), &lab, interrupt.clone());
+                lab.means.data_sheet_ios_per_s = self.data_sheet;
+                let mut outside = Runner::new(&lab, interrupt.clone());
                 let report = match self.rebind {
                     true => Lent::begin(&mut lab).and_then(|lent| {
-                        lent.run(&lab, &self.options(), &watch, Some(&mut stores))
+                        lent.run(&lab, &self.options(), &watch, Some(&mut outside))
                     }),
-                    false => run(&lab, &self.options(), &watch, Some(&mut stores)),
+                    false => run(&lab, &self.options(), &watch, Some(&mut outside)),
                 };
                 drop(own);
                 Ok(report?)

@@ -1,6 +1,6 @@
 //! S1 Figure 2: one thread by queue depth, on one core and on two.
 
-use super::{DEEP, PLAIN, at, depths, each, kernel};
+use super::{DEEP, K, PLAIN, at, depths, each, kernel};
 use crate::papers::prelude::*;
 
 pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
@@ -38,16 +38,16 @@ fn plan(lab: &Lab) -> Plan {
     )
 }
 
-pub(crate) const ROWS: &[Row] = &[
-    Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[
+    Finding {
         name: "s1-only-spdk-saturates",
         source: "S1 section 3.1",
         experiment: "s1-fig2",
+        needs: &[Interface(USER_SPACE)],
         claim: "Only SPDK takes one drive to its limit with one core; with every other interface the core is the limit.",
         test: "one core, each at its best depth: SPDK at least 0.95 times the most of any other interface, depth and number of threads; every \
                interface of the kernel at most 0.95 times the most of all",
         judge: |view| {
-            view.need(USER_SPACE)?;
             let own = best(view, USER_SPACE, 1, 1)?;
             let all = one_drive(view);
             let most_but = |name: &str, what: &Config| {
@@ -64,17 +64,23 @@ pub(crate) const ROWS: &[Row] = &[
                 let one = best(view, name, 1, 1)?;
                 evidence.push(part(&one, most_but(name, &one)?, AtMost(0.95))?);
             }
+            let unusable =
+                ["libaio", "io_uring", "io_uring+p", K].map(|name| (name, view.need(name)));
+            let unusable = unusable.into_iter().filter_map(|(name, needed)| {
+                Some(Evidence::untested(format!("IOPS, {name}"), needed.err()?))
+            });
+            evidence.extend(unusable);
             Ok(evidence)
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-user-space-first",
         source: "S1 Figure 2",
         experiment: "s1-fig2",
+        needs: &[Interface(USER_SPACE)],
         claim: "The polled user-space driver (SPDK) is fastest, on one core and on two.",
         test: "queue depth 128: at least 1.1 times the IOPS of the fastest interface of the kernel",
         judge: |view| {
-            view.need(USER_SPACE)?;
             let part = |cores: u32| {
                 let configs = kernel(view, cores);
                 let fastest =
@@ -83,13 +89,18 @@ pub(crate) const ROWS: &[Row] = &[
                 let own = at(USER_SPACE, cores);
                 view.chosen_ratio(what, IosPerS, &own, fastest, AtLeast(1.1))
             };
-            (1..=view.report.cores.min(2)).map(part).collect()
+            let two = match view.two_cores() {
+                Ok(cores) => part(cores)?,
+                Err(why) => Evidence::untested("IOPS on 2 cores", why),
+            };
+            Ok(vec![part(1)?, two])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-kernel-thread-collapses",
         source: "S1 Figure 2a",
         experiment: "s1-fig2",
+        needs: &[Interface(K)],
         claim: "On one core iou+k collapses to a tenth of the others' throughput: thread and kernel thread take turns.",
         test: "one core, queue depth 128: at most half the IOPS of io_uring, and of libaio",
         judge: |view| {
@@ -101,11 +112,12 @@ pub(crate) const ROWS: &[Row] = &[
                 })
                 .collect()
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-k-latency-flat",
         source: "S1 Figure 2c",
         experiment: "s1-fig2",
+        needs: &[Interface(K)],
         claim: "On one core the median latency of iou+k is the same 8 ms at any load, ten to a hundred times the others'.",
         test: "one core: at queue depth 128 at most 2 times the median latency of depth 1, and there at least 10 times that of io_uring",
         judge: |view| {
@@ -122,22 +134,24 @@ pub(crate) const ROWS: &[Row] = &[
                 )?,
             ])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-k-cpu-share",
         source: "S1 section 3.1",
         experiment: "s1-fig2",
+        needs: &[Interface(K)],
         claim: "On one core the kernel thread of iou+k takes about half of it.",
         test: "one core, queue depth 128: 0.3 to 0.7 of the core",
         judge: |view| {
             let what = "cores that the kernel's thread kept busy";
             Ok(vec![view.value(what, HelperCores, &at("io_uring+k", 1), Between(0.3, 0.7))?])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-kernel-thread-two-cores",
         source: "S1 Figure 2b",
         experiment: "s1-fig2",
+        needs: &[Cores(2), Interface(K)],
         claim: "Given two cores, iou+k comes closest to SPDK, well ahead of plain io_uring (+43 %).",
         test: "two cores, queue depth 128: at least 1.1 times the IOPS of io_uring; not where the device bounds both",
         judge: |view| {
@@ -152,11 +166,12 @@ pub(crate) const ROWS: &[Row] = &[
             }
             Ok(vec![evidence])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-k-twice-cpu",
         source: "S1 section 3.2, lesson 3",
         experiment: "s1-fig2",
+        needs: &[Cores(2), Interface(K)],
         claim: "iou+k pays for its speed with two threads that poll, and so with twice the cores.",
         test: "two cores, queue depth 128: at least 1.5 times the processor time per I/O of io_uring",
         judge: |view| {
@@ -170,11 +185,12 @@ pub(crate) const ROWS: &[Row] = &[
                 AtLeast(1.5),
             )?])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-k-latency-two",
         source: "S1 Figure 2d",
         experiment: "s1-fig2",
+        needs: &[Cores(2), Interface(K), Interface(USER_SPACE)],
         claim: "On two cores and up to 200 KIOPS the median latency of iou+k is within 10 % of SPDK's.",
         test: "two cores, the greatest depth at which iou+k has at most 0.65 of SPDK's peak: at most 1.1 times its median latency there",
         judge: |view| {
@@ -183,11 +199,12 @@ pub(crate) const ROWS: &[Row] = &[
             let what = format!("median latency, iou+k over SPDK, depth {}", k.depth);
             Ok(vec![view.chosen_ratio(what, P50Us, &k, &own, AtMost(1.1))?])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-second-core",
         source: "S1 Figure 2",
         experiment: "s1-fig2",
+        needs: &[Cores(2)],
         claim: "A second core gives little to the interfaces without a kernel thread: 3 % to SPDK and to libaio.",
         test: "queue depth 128: each at most 1.1 times the IOPS of one core",
         judge: |view| {
@@ -197,28 +214,27 @@ pub(crate) const ROWS: &[Row] = &[
                 view.ratio(what, IosPerS, &at(name, cores), &at(name, 1), AtMost(1.1))
             })
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-three-cores",
         source: "S1 section 3.1",
         experiment: "s1-fig2",
+        needs: &[Cores(3)],
         claim: "A third core for one drive changes nothing.",
         test: "queue depth 128: each interface 0.95 to 1.05 times the IOPS of two cores",
         judge: |view| {
-            if view.report.cores < 3 {
-                return Err(format!("there are {} cores", view.report.cores));
-            }
-            let names = ["libaio", "io_uring", "io_uring+p", "io_uring+k", USER_SPACE];
+            let names = ["libaio", "io_uring", "io_uring+p", K, USER_SPACE];
             each(view, &names, |name| {
                 let what = format!("IOPS of {name}, three cores over two");
                 view.ratio(what, IosPerS, &at(name, 3), &at(name, 2), Between(0.95, 1.05))
             })
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-p-equals-spdk",
         source: "S1 Figure 2",
         experiment: "s1-fig2",
+        needs: &[Interface("io_uring+p"), Interface(USER_SPACE)],
         claim: "iou+p is as good as SPDK up to about 150 KIOPS; beyond, its system calls bind it.",
         test: "one core: at the greatest depth at which iou+p has at most half of SPDK's peak at most 1.1 times its median latency, at 128 at \
                most 0.9 times its IOPS",
@@ -231,15 +247,15 @@ pub(crate) const ROWS: &[Row] = &[
                 view.ratio("IOPS at depth 128", IosPerS, &deep.0, &deep.1, AtMost(0.9))?,
             ])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-polling-latency",
         source: "S1 section 3.1",
         experiment: "s1-fig2",
+        needs: &[Interface("io_uring+p"), Interface("io_uring")],
         claim: "Up to queue depth 16 iou+p has less latency than plain io_uring, and at depth 128 as many IOPS or more.",
         test: "one core: at depths 1 and 16 at most 0.95 times the median latency, at 128 at least 1.0 times the IOPS",
         judge: |view| {
-            view.need("io_uring+p")?;
             let of = |name: &str, depth| Config::new(name, 1).depth(depth);
             let mut evidence = [1, 16]
                 .into_iter()
@@ -258,11 +274,12 @@ pub(crate) const ROWS: &[Row] = &[
             )?);
             Ok(evidence)
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-shallow-alike",
         source: "S1 Figure 2",
         experiment: "s1-fig2",
+        needs: &[Interface("io_uring"), Interface("libaio")],
         claim: "Up to queue depth 16 io_uring and libaio are alike in IOPS and latency.",
         test: "one core, depths 1 and 16: 0.9 to 1.15 times the IOPS of libaio, 0.9 to 1.1 times its median latency",
         judge: |view| {
@@ -276,11 +293,12 @@ pub(crate) const ROWS: &[Row] = &[
             }
             Ok(evidence)
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-io-uring-over-libaio",
         source: "S1 Figure 2",
         experiment: "s1-fig2",
+        needs: &[Interface("io_uring"), Interface("libaio")],
         claim: "Past queue depth 16 io_uring is ahead of libaio, since it makes fewer system calls: 182 against 151 KIOPS at most.",
         test: "two cores, each at its best depth past 16: at least 1.05 times the IOPS of libaio; I/Os for a second of processor time where \
                the device bounds both",
@@ -299,11 +317,12 @@ pub(crate) const ROWS: &[Row] = &[
             let what = format!("IOPS, io_uring at {} over libaio at {}", uring.depth, aio.depth);
             Ok(vec![view.chosen_ratio(what, IosPerS, &uring, &aio, AtLeast(1.05))?])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-hook",
         source: "S1 Figures 2c and 2d",
         experiment: "s1-fig2",
+        needs: &[],
         claim: "Past the depth at which throughput is highest, more depth adds latency and costs a little throughput.",
         test: "one core, the interface of libaio and io_uring that falls most: at the greatest depth at most 0.98 times the IOPS of the best \
                depth, and at least 1.1 times the median latency",
@@ -332,13 +351,25 @@ pub(crate) const ROWS: &[Row] = &[
                 )?,
             ])
         },
-    }),
-    untested(
-        "s1-cache-misses",
-        "S1 section 3.1",
-        "At the same IOPS iou+p misses the processor's caches more often than SPDK, 5 against 0.6 %.",
-        &[SameDrive, PollQueues, Counters],
-    ),
+    },
+    Finding {
+        name: "s1-cache-misses",
+        source: "S1 section 3.1",
+        experiment: "s1-fig2",
+        needs: &[Interface(USER_SPACE), Interface("io_uring+p"), Counters],
+        claim: "At the same IOPS iou+p misses the processor's caches more often than SPDK, 5 against 0.6 %.",
+        test: "two cores, queue depth 16: at least twice the share of cache references that miss",
+        judge: |view| {
+            let cores = view.report.cores.min(2);
+            let of = |name: &str| Config::new(name, cores).depth(16);
+            let what = "cache misses per reference, iou+p over SPDK";
+            let (polled, own) = (of("io_uring+p"), of(USER_SPACE));
+            Ok(vec![
+                view.ratio(what, CacheMissShare, &polled, &own, AtLeast(2.0))?,
+                view.ratio_told("IOPS, the same", IosPerS, &polled, &own)?,
+            ])
+        },
+    },
 ];
 
 /// Returns all configurations that read 4 KiB of the first drive at full speed.

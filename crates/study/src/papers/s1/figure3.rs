@@ -29,11 +29,12 @@ fn plan(lab: &Lab) -> Plan {
     )
 }
 
-pub(crate) const ROWS: &[Row] = &[
-    Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[
+    Finding {
         name: "s1-libaio-calls",
         source: "S1 section 2, Figure 3",
         experiment: "s1-fig3",
+        needs: &[Interface("libaio"), Interface("io_uring")],
         claim: "libaio needs two system calls for an I/O, one to submit and one to ask for its end; io_uring needs fewer.",
         test: "completions asked for by calls: at least 1.8 at queue depth 1; io_uring at most 0.75 times as many at depths 1, 16 and 128",
         judge: |view| {
@@ -53,15 +54,15 @@ pub(crate) const ROWS: &[Row] = &[
             }
             Ok(evidence)
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-polling-calls",
         source: "S1 section 3.1, Figure 3",
         experiment: "s1-fig3",
+        needs: &[Interface("io_uring+p"), Interface("io_uring")],
         claim: "Up to queue depth 16 plain io_uring makes fewer system calls than its polled mode: the interrupt's delay batches.",
         test: "at depths 1, 4 and 16 at most as many per I/O, and at 16 at most 0.95 times as many",
         judge: |view| {
-            view.need("io_uring+p")?;
             [(1, 1.0), (4, 1.0), (16, 0.95)]
                 .into_iter()
                 .map(|(depth, most)| {
@@ -72,11 +73,12 @@ pub(crate) const ROWS: &[Row] = &[
                 })
                 .collect()
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-io-uring-calls",
         source: "S1 section 3.1, Figure 3",
         experiment: "s1-fig3",
+        needs: &[],
         claim: "At depth, io_uring makes about one system call for an I/O, polled or not.",
         test: "one request a call, queue depths 64 and 128: 0.8 to 1.1",
         judge: |view| {
@@ -89,11 +91,12 @@ pub(crate) const ROWS: &[Row] = &[
             }
             Ok(evidence)
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-kernel-thread-calls",
         source: "S1 Figure 3",
         experiment: "s1-fig3",
+        needs: &[],
         claim: "With a kernel thread, and with SPDK, I/O needs no system call.",
         test: "queue depths 1, 16 and 128: at most 0.01 per I/O",
         judge: |view| {
@@ -106,11 +109,12 @@ pub(crate) const ROWS: &[Row] = &[
             }
             Ok(evidence)
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-libaio-buffered",
         source: "S1 section 2",
         experiment: "s3-cache",
+        needs: &[Interface("libaio")],
         claim: "libaio is asynchronous for unbuffered files only; with the page cache in between, submitting blocks.",
         test: "page cache empty at first, queue depth 1: submitting takes at least 0.8 of an I/O's time",
         judge: |view| {
@@ -122,7 +126,7 @@ pub(crate) const ROWS: &[Row] = &[
                 AtLeast(0.8),
             )?])
         },
-    }),
+    },
 ];
 
 /// Returns the point at which system calls are counted: on two cores, or on one if there is only

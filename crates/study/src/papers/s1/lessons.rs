@@ -1,31 +1,29 @@
 //! S1, lessons: which interface is best, and where.
 
-use super::{at, kernel};
+use super::{at, each, kernel};
 use crate::papers::prelude::*;
 
-pub(crate) const ROWS: &[Row] = &[
-    Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[
+    Finding {
         name: "s1-u-worst",
         source: "S1 lesson 2",
         experiment: "s1-fig2",
+        needs: &[Cores(2), Interface("io_uring")],
         claim: "Given the cores, plain io_uring is never better than its polled modes.",
         test: "two cores, queue depth 128: at most the IOPS of iou+p, and of iou+k",
         judge: |view| {
             let cores = view.two_cores()?;
-            ["io_uring+p", "io_uring+k"]
-                .into_iter()
-                .map(|name| {
-                    view.need(name)?;
-                    let what = format!("io_uring over {name}");
-                    view.speed(&what, &at("io_uring", cores), &at(name, cores), AtMost(1.0))
-                })
-                .collect()
+            each(view, &["io_uring+p", "io_uring+k"], |name| {
+                let what = format!("io_uring over {name}");
+                view.speed(&what, &at("io_uring", cores), &at(name, cores), AtMost(1.0))
+            })
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s1-choice",
         source: "S1, lessons",
         experiment: "s1-fig2",
+        needs: &[Cores(2)],
         claim: "Which interface of the kernel is best depends on the cores there are for each drive.",
         test: "queue depth 128, chosen and judged in different rounds: on two cores, another interface of the kernel than the fastest of one \
                core has at least 1.05 times its IOPS",
@@ -42,5 +40,5 @@ pub(crate) const ROWS: &[Row] = &[
             let what = format!("IOPS on two cores, {words}");
             Ok(vec![view.chosen_ratio(what, IosPerS, other, &same, AtLeast(1.05))?])
         },
-    }),
+    },
 ];

@@ -11,6 +11,9 @@ use crate::papers::prelude::*;
 /// The depth of S1's comparisons at load.
 const DEEP: u32 = 128;
 
+/// The name of S1's iou+k.
+const K: &str = "io_uring+k";
+
 /// Interfaces without a kernel thread, in the order of S1.
 const PLAIN: [&str; 4] = ["libaio", "io_uring", "io_uring+p", USER_SPACE];
 
@@ -36,19 +39,11 @@ fn kernel(view: &View<'_>, cores: u32) -> Vec<Config> {
     view.kernel_interfaces().map(|name| at(name, cores)).collect()
 }
 
-/// Collects evidence for each interface that can be used.
+/// Collects evidence for each interface. Those that cannot be used are parts that were not tested.
 fn each(
     view: &View<'_>,
     names: &[&str],
     part: impl Fn(&str) -> Result<Evidence, String>,
 ) -> Judged {
-    let usable: Vec<&&str> = names.iter().filter(|name| view.has(name)).collect();
-    match usable.is_empty() {
-        true => Err(names
-            .iter()
-            .map(|name| view.need(name).err().unwrap_or_default())
-            .collect::<Vec<_>>()
-            .join("; ")),
-        false => usable.into_iter().map(|name| part(name)).collect(),
-    }
+    names.iter().map(|name| view.where_usable(name, name, || part(name))).collect()
 }

@@ -1,6 +1,6 @@
 //! S3 Figure 14 and section 4.7: data that grow.
 
-use super::{FITS, NOT_QUICK, TEN, store_at, store_of, store_plan};
+use super::{FITS, NOT_QUICK, STORE, TEN, store_at, store_of, store_plan};
 use crate::papers::prelude::*;
 
 pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
@@ -33,11 +33,12 @@ fn plan(lab: &Lab) -> Plan {
     })
 }
 
-pub(crate) const ROWS: &[Row] = &[
-    Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[
+    Finding {
         name: "s3-io-per-tx",
         source: "S3 section 4.7",
         experiment: "s3-fig14",
+        needs: STORE,
         claim: "With ten times more data than memory, a TPC-C transaction takes 3.5 reads and 2.8 writes.",
         test: "writes 0.35 to 0.5 of the requests to the device",
         judge: |view| {
@@ -48,23 +49,25 @@ pub(crate) const ROWS: &[Row] = &[
                 view.told("writes of a transaction", WritesPerOp, &ten)?,
             ])
         },
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s3-growth-10",
         source: "S3 Figure 14",
         experiment: "s3-fig14",
+        needs: STORE,
         claim: "With ten times more data than memory, TPC-C keeps a third to half of its throughput in memory.",
         test: "at least 0.3 times the transactions of data in memory",
         judge: |view| growth(view, "ten times the memory over in memory", (TEN, FITS), 0.3),
-    }),
-    Tested(Finding {
+    },
+    Finding {
         name: "s3-growth-40",
         source: "S3 Figure 14",
         experiment: "s3-fig14",
+        needs: STORE,
         claim: "As data grow to forty times the memory, throughput falls gently.",
         test: "TPC-C: at least 0.25 times the transactions of ten times the memory",
         judge: |view| growth(view, "forty times the memory over ten", (FORTY, TEN), 0.25),
-    }),
+    },
 ];
 
 fn grown(view: &View<'_>, data_percent: u32) -> Result<Config, String> {

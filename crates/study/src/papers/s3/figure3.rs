@@ -30,10 +30,11 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("", vec![series])
 }
 
-pub(crate) const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[Finding {
     name: "s3-four-kib",
     source: "S3 Figure 3, question 3",
     experiment: "s3-fig3",
+    needs: &[],
     claim: "4 KiB pages are the best trade-off: nearly all of the bandwidth, the least latency, and smaller ones have fewer I/Os.",
     test: "4 KiB at least 0.85 times the bandwidth of the largest size; larger ones at least its median latency; 512 bytes at most 0.9 times \
                its IOPS",
@@ -66,4 +67,4 @@ pub(crate) const ROWS: &[Row] = &[Tested(Finding {
         }
         Ok(evidence)
     },
-})];
+}];

@@ -26,10 +26,11 @@ fn plan(lab: &Lab) -> Plan {
     plan.group(&title, vec![series])
 }
 
-pub(crate) const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[Finding {
     name: "s3-thousand-outstanding",
     source: "S3 Figure 4",
     experiment: "s3-fig4",
+    needs: &[],
     claim: "Eight drives need about 1000 requests outstanding for good throughput and 3000 for all of it: 125 and 375 for each.",
     test: "125 for each drive 0.7 to 0.95 times the most IOPS of 500 and more, 375 at least 0.95 times",
     judge: |view| {
@@ -53,7 +54,7 @@ pub(crate) const ROWS: &[Row] = &[Tested(Finding {
             view.chosen_ratio("IOPS, 375 over the most", IosPerS, full, most, AtLeast(0.95))?,
         ])
     },
-})];
+}];
 
 /// Returns a configuration with `total` requests in flight, distributed over at most one thread for
 /// each core.

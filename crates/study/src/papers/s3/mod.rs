@@ -29,6 +29,9 @@ const FITS: u32 = 50;
 /// Ten times as much data as memory, in percent of the memory.
 const TEN: u32 = 1000;
 
+/// The needs of findings about a store of the study.
+const STORE: &[Need] = &[Stores(STORE_KERNEL)];
+
 /// The reason why a quick study leaves TPC-C out, except where page sizes are compared.
 const NOT_QUICK: &str = "TPC-C takes a while to load, and a quick study leaves it out";
 
@@ -39,8 +42,8 @@ fn store_at(lab_cores: u32, interface: &str, of: StoreUse) -> Config {
 
 /// Completes a plan with the main interface, or notes why the plan has no points.
 fn store_plan(lab: &Lab, plan: Plan, with: impl FnOnce(Plan, &str) -> Plan) -> Plan {
-    if !lab.stores {
-        return plan.skip("a store is made in a file of --dir, where no device is given");
+    if let Some(why) = Stores(STORE_KERNEL).lacking(&lab.here()) {
+        return plan.skip(why);
     }
     match lab.main_interface() {
         Some(name) => with(plan, name),

@@ -75,10 +75,11 @@ fn scale_up(lab: &Lab) -> Plan {
     )
 }
 
-pub(crate) const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[Finding {
     name: "s5-scale-up",
     source: "S5 Figure 3",
     experiment: "s5-soft",
+    needs: &[SoftDrive],
     claim: "One core's IOPS through SPDK grow with every drive until the core is full, and then stay.",
     test: "soft drives on one core, one request each: two at least 0.9 times twice the IOPS of one; the most (8 or 24) at most 1.05 times those of the number before",
     judge: |view| {
@@ -101,4 +102,4 @@ pub(crate) const ROWS: &[Row] = &[Tested(Finding {
             part(&what, most, before, AtMost(1.05))?,
         ])
     },
-})];
+}];

@@ -22,16 +22,16 @@ fn plan(lab: &Lab) -> Plan {
     plan.group("queue depth 1", series)
 }
 
-pub(crate) const ROWS: &[Row] = &[Tested(Finding {
+pub(crate) const ROWS: &[Finding] = &[Finding {
     name: "s5-user-space-latency",
     source: "S5, queue depth 1",
     experiment: "s5-latency",
+    needs: &[Interface(USER_SPACE), Interface("io_uring")],
     claim: "At queue depth 1 the user-space driver's latency is 60 % better than io_uring's.",
     test: "one core: at most 0.7 times the median latency of io_uring",
     judge: |view| {
-        view.need(USER_SPACE)?;
         let (own, uring) = (Config::new(USER_SPACE, 1), Config::new("io_uring", 1));
         let what = "median latency at queue depth 1, user space over io_uring";
         Ok(vec![view.ratio(what, Metric::P50Us, &own, &uring, AtMost(0.7))?])
     },
-})];
+}];

@@ -59,13 +59,17 @@ pub(super) fn depth(reader: &Reader<'_>, one_by_one: bool, engine: &str) -> Resu
     Ok(Depth { depth, submit, complete_min, complete_max })
 }
 
+/// The maximum number of threads that pass requests to one job.
+const PRODUCERS_MAX: u32 = 1024;
+
 pub(super) fn form(reader: &Reader<'_>) -> Result<Form> {
     Ok(match reader.word("mode")? {
         Some("normal") => Form::Barrier,
         Some("stress") => Form::Stress,
         Some("msg") => {
             let interval = reader.time("mininterval", TimeUnit::Microseconds)?;
-            Form::Messages { interval: interval.unwrap_or_default() }
+            let producers = reader.number("producers", 1, PRODUCERS_MAX)?.unwrap_or(1);
+            Form::Messages { interval: interval.unwrap_or_default(), producers }
         }
         _ => Form::Full,
     })

@@ -24,6 +24,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("cmd_type", "--ioengine=io_uring_cmd"),
     ("userspace_reap", "--ioengine=libaio"),
     ("mininterval", "--mode=msg"),
+    ("producers", "--mode=msg"),
     ("verify_pattern", "--verify=pattern"),
     ("verify_only", "--verify"),
     ("verify_backlog", "--verify"),

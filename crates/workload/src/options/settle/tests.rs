@@ -404,8 +404,12 @@ fn forms_are_s4s() {
     assert_eq!(job("mode=stress").form, Form::Stress);
     assert_eq!(
         job("mode=msg mininterval=20 runtime=1").form,
-        Form::Messages { interval: Duration::from_micros(20) }
+        Form::Messages { interval: Duration::from_micros(20), producers: 1 }
     );
+    let several = job("mode=msg producers=3 runtime=1").form;
+    assert_eq!(several, Form::Messages { interval: Duration::ZERO, producers: 3 });
+    fails("mode=msg producers=0 runtime=1", &["producers", "below 1"]);
+    fails("producers=2", &["producers has no effect", "--mode=msg"]);
     fails("mininterval=20", &["mininterval has no effect", "--mode=msg"]);
     fails("mode=msg", &["needs a runtime"]);
 }
@@ -543,7 +547,7 @@ fn every_example_works() {
         "sqthread_poll_cpu" => "ioengine=io_uring sqthread_poll",
         "cmd_type" => "ioengine=io_uring_cmd",
         "userspace_reap" | "iodepth" => "ioengine=libaio",
-        "mininterval" => "mode=msg runtime=1",
+        "mininterval" | "producers" => "mode=msg runtime=1",
         "time_based" => "runtime=1",
         "mode" => "runtime=1",
         "rate_process" => "rate_iops=5",

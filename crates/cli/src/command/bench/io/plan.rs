@@ -170,7 +170,10 @@ fn depth(job: &Job) -> String {
         Form::Full => String::new(),
         Form::Barrier => ", all submitted and all waited for".to_owned(),
         Form::Stress => ", all submitted and all waited for, by the second".to_owned(),
-        Form::Messages { interval } => format!(", handed over every {interval:?}"),
+        Form::Messages { interval, producers: 1 } => format!(", handed over every {interval:?}"),
+        Form::Messages { interval, producers } => {
+            format!(", handed over by each of {producers} every {interval:?}")
+        }
     };
     let max = match job.batch_complete_max {
         0 => "all".to_owned(),
