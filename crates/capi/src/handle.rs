@@ -280,7 +280,7 @@ mod tests {
             .unwrap();
         let refused = handles.remove(handle, |_| Err(Failure::in_use("test")));
         assert_eq!(code(refused), QPAIR_BUSY);
-        handles.with_mut(handle, |object| Ok(*object = 2)).unwrap();
+        assert_eq!(handles.with_mut(handle, |object| Ok(std::mem::replace(object, 2))).unwrap(), 1);
         assert_eq!(handles.remove(handle, |_| Ok(())).unwrap(), 2);
     }
 }

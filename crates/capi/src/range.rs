@@ -89,7 +89,7 @@ struct Open {
 }
 
 enum Records {
-    Table(Range),
+    Table(Box<Range>),
     Chunks(Chunks),
 }
 
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn qpair_range_of_table(
             let records = if bounds.is_reverse { records.reverse() } else { records };
             let is_limited = bounds.limit < usize::MAX;
             let records = if is_limited { records.limit(bounds.limit) } else { records };
-            insert(Records::Table(records), range)
+            insert(Records::Table(Box::new(records)), range)
         })
     }
 }
