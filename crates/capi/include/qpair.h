@@ -716,8 +716,8 @@ int qpair_batch_free(struct qpair_batch *batch, struct qpair_error **error);
 const char *qpair_code_name(int code);
 
 /**
- * Opens a block device. `specifier` is a path or a specifier, as for `qpair_open`. `options` may be
- * null. Close it with `qpair_device_close`.
+ * Opens a block device. `specifier` is a path or a specifier, as for `qpair_open`. `options` may
+ * be null. Close it with `qpair_device_close`.
  *
  * Errors: `QPAIR_NOT_FOUND`, `QPAIR_DENIED`, `QPAIR_BUSY`, `QPAIR_INVALID`, `QPAIR_UNSUPPORTED`,
  * `QPAIR_LIMIT`, `QPAIR_NO_MEMORY`, `QPAIR_IO`.
