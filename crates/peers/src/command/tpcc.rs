@@ -23,7 +23,7 @@ pub(crate) struct Tpcc {
 
     /// Customers of a district [default: those of the standard]
     #[arg(long, value_name = "N")]
-    customers: Option<u32>,
+    customers: Option<u16>,
 
     /// Check the twelve conditions of consistency afterwards
     #[arg(long)]
