@@ -1,6 +1,6 @@
 //! Compares random reads of a RAM device with the copies alone, which are the least that such a
-//! device can cost: from a mapping of the same size on huge pages, into as many blocks. The two take
-//! turns: `cargo run --release -p qpair-block --example ram_cost`.
+//! device can cost: from a mapping of the same size on huge pages, into as many blocks. The two
+//! take turns: `cargo run --release -p qpair-block --example ram_cost`.
 
 #![allow(clippy::print_stdout, reason = "a report")]
 

@@ -1,5 +1,6 @@
-//! A fixed run of lookups, updates or transactions in memory, for callgrind to count:
-//! `instructions get|get_with|put|commit COUNT`. A transaction reads ten records and updates two. `cargo xtask instructions` calls it.
+//! A fixed run of lookups, updates or transactions in memory, for callgrind to count: `instructions
+//! get|get_with|put|commit COUNT`. A transaction reads ten records and updates two. `cargo xtask
+//! instructions` calls it.
 
 #![allow(clippy::print_stderr, reason = "an example says how it is called")]
 

@@ -261,12 +261,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// Fills a range with zeroes, of which nothing is filled if it does not lie inside. Large ranges
-    /// are given back to the kernel, like [`Mapping::release`], except for parts of pages at the
-    /// ends.
+    /// Fills a range with zeroes. The whole pages of a large range are given back to the kernel, as
+    /// by [`Mapping::release`].
     ///
     /// # Errors
-    /// Returns the error of madvise.
+    /// `InvalidInput` for a large range that does not lie inside; a small one is left as it is.
+    /// Otherwise the error of madvise.
     pub fn zero(&self, offset: usize, len: usize) -> io::Result<()> {
         let page = rustix::param::page_size();
         if self.kind != Kind::Anonymous || len < RELEASE_BYTES.max(2 * page) {

@@ -23,8 +23,8 @@ pub fn ticks() -> u64 {
 }
 
 /// A clock of nanoseconds, for loops that read it at every request: by the processor's counter if
-/// the kernel itself uses that as its clock, which takes half of the time of a system clock or less.
-/// Its rate is measured against the system's once in a process, to some millionths.
+/// the kernel itself uses that as its clock, which takes half of the time of a system clock or
+/// less. The rate is measured against the system's once in a process, to some millionths.
 #[derive(Clone, Copy, Debug)]
 pub struct TickClock {
     begin: Instant,

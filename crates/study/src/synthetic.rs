@@ -13,8 +13,8 @@ use crate::report::StudyReport;
 use crate::session::{Clock, run_with};
 use crate::store::StoreFigures;
 
-/// Returns a lab with this number of cores and devices, these interfaces, and all means except those
-/// that are special devices.
+/// Returns a lab with this number of cores and devices, these interfaces, and all means except
+/// those that are special devices.
 pub(crate) fn lab(cores: usize, devices: usize, interfaces: &[&str]) -> Lab {
     Lab {
         cpus: (0..cores).collect(),

@@ -1,6 +1,6 @@
 //! Counts the instructions of operations with callgrind, and compares them with recorded counts: a
-//! lookup, an update and a transaction in memory, a request of `bench io`, and one of a disk's queue
-//! in the target.
+//! lookup, an update and a transaction in memory, a request of `bench io`, and one of a disk's
+//! queue in the target.
 //!
 //! Counts of different compiler versions are not compared, since the generated code depends on the
 //! compiler.
@@ -30,7 +30,7 @@ const COUNTS: [u64; 2] = [10_000, 60_000];
 /// The number of requests in a turn of the target's test.
 const TURN_REQUESTS: u64 = 4;
 
-/// What is counted.
+/// The names of the operations, as in the file.
 const NAMES: [&str; 5] = ["get", "put", "commit", "bench-io", "target"];
 
 /// Returns the run of a number of operations.

@@ -1,9 +1,10 @@
 //! The RAM device: a disk in memory that is lost with the process.
 //!
 //! Memory is divided into chunks of huge pages, where the kernel has them: most reads of a device
-//! that is larger than the caches would otherwise miss the TLB. A channel has its own list of chunks
-//! and asks for a new one when the device has grown past it, so the list needs no lock per request.
-//! Nor does a copy: as on a drive, a read beside a write of the same bytes returns a mix of both.
+//! that is larger than the caches would otherwise miss the TLB. A channel has its own list of
+//! chunks and asks for a new one when the device has grown past it, so the list needs no lock per
+//! request. Nor does a copy: as on a drive, a read beside a write of the same bytes returns a mix
+//! of both.
 //!
 //! A request is executed when the next one is submitted, or at the kick: meanwhile the processor
 //! fetches the first lines of its bytes, which it cannot predict.

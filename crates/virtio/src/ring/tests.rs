@@ -103,7 +103,7 @@ fn each_side_hears_of_what_it_waits_for() {
 }
 
 /// Checks that a driver that begins to wait after the device has published is called when the
-/// device asks, and that nothing is owed then.
+/// device asks, and that no question is left then.
 #[test]
 fn a_driver_that_begins_to_wait_late_is_called() {
     for event_index in [false, true] {

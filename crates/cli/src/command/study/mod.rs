@@ -88,7 +88,8 @@ pub(crate) struct Study {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
 
-    /// Time over which comparisons are spread, and after which none begins, such as 90s [default: 5m]
+    /// Time over which comparisons are spread, and after which none begins, such as 90s [default:
+    /// 5m]
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "repeat")]
     budget: Option<f64>,
 

@@ -68,8 +68,8 @@ fn plan(lab: &Lab) -> Plan {
     ))
 }
 
-/// Returns writes to a soft drive with four bits a cell. The drive is small, and its flash ten times
-/// slower than that of the profile, so that its SLC cache is full after seconds.
+/// Returns writes to a soft drive with four bits a cell. The drive is small, and its flash ten
+/// times slower than that of the profile, so that its SLC cache is full after seconds.
 fn slc(seconds: u32) -> Config {
     let name = "softnvme:size=256MiB,profile=qlc,channels=1,dies=1,slc_program_us=3000,program_us=22000,slc_cache=128MiB,dram_cache=256KiB";
     let config = Config::new(name, 1).depth(8).block_bytes(64 << 10).read_percent(0);
