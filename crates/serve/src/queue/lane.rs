@@ -431,8 +431,7 @@ mod tests {
             lane.settle(|end| ended.push((end.head, end.job.op, end.result)));
         }
         assert_eq!(ended, [(3, op, Ok(()))]);
-        let seen = seen.lock().unwrap().clone();
-        seen
+        seen.lock().unwrap().clone()
     }
 
     #[test]

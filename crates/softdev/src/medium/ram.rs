@@ -66,6 +66,6 @@ impl RamMedium {
     }
 
     pub(crate) fn zero(&self, at: u64, len: u64) -> MediumResult {
-        Ok(self.mapping.zero(at as usize, len as usize)?)
+        self.mapping.zero(at as usize, len as usize)
     }
 }

@@ -86,7 +86,8 @@ fn what_a_machine_lacks_is_computed() {
     let no = |name: &'static str| {
         move |lab: &mut Lab| lab.interfaces.retain(|interface| interface.name != name)
     };
-    let all: [(&str, &dyn Fn(&mut Lab), &str); 16] = [
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Lab), &'a str);
+    let all: [Case<'_>; 16] = [
         ("s1-three-cores", &|lab| lab.cpus.truncate(2), "2 cores may be used, of 3"),
         ("s1-grid-2j", &|lab| lab.cpus.truncate(9), "9 cores may be used, of 10"),
         ("s1-grid-j2", &|lab| lab.devices.truncate(4), "4 devices were given, of 5"),

@@ -142,7 +142,7 @@ fn judge_cliff(view: &View<'_>) -> Judged {
         None => Evidence::untested("synchronous writes", "they were not part of the study"),
         Some(config) => {
             let written = over_time(view, config)?;
-            let fall = cliff(&written.0);
+            let fall = cliff(written.0);
             let ratio = fall.map_or(1.0, |fall| fall.after / fall.before.max(1.0));
             let outcome = match fall {
                 Some(_) => Outcome::DoesNotHold,
