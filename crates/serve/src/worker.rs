@@ -308,7 +308,9 @@ impl Turner {
         if is_kick {
             served.queue.count_kick();
         }
-        served.busy_at = Instant::now();
+        // The thread may have slept since it last looked at the clock.
+        self.now = Instant::now();
+        served.busy_at = self.now;
         served.poll_time.learn(served.busy_at.saturating_duration_since(served.idle_at));
         served.queue.be_quiet();
         self.busy.push(served);
@@ -360,7 +362,8 @@ impl Turner {
             epoll::add(&self.set, completion, EventData::new_u64(id.0 << 1), EventFlags::IN)
                 .map_err(failed)?;
         }
-        let (now, poll_time) = (Instant::now(), PollTime::new());
+        self.now = Instant::now();
+        let (now, poll_time) = (self.now, PollTime::new());
         self.busy.push(Served {
             id,
             queue,
