@@ -4,7 +4,7 @@
  * Made from crates/capi by crates/capi/header; do not edit.
  *
  * Calls return QPAIR_OK (0) or the code of an error. A call that takes `qpair_error **error` stores an
- * error there, which the caller frees with qpair_error_free, or NULL if there is none; pass NULL to do
+ * error there, which the caller frees with qpair_error_free, or NULL after a success; pass NULL to do
  * without. All texts are UTF-8. Results of a call that failed are unchanged, unless its description says
  * otherwise.
  *
@@ -539,7 +539,7 @@ typedef struct qpair_completion {
      */
     int code;
     /**
-     * The error, which the caller frees with `qpair_error_free`; null if there is none.
+     * The error, which the caller frees with `qpair_error_free`; null after a success.
      */
     struct qpair_error *error;
     /**
@@ -824,7 +824,7 @@ int qpair_error_code(const struct qpair_error *error);
 const char *qpair_error_message(const struct qpair_error *error);
 
 /**
- * Returns the advice of an error alone, or an empty text if there is none. The text is there until
+ * Returns the advice of an error alone, or an empty text if it has none. The text is there until
  * the error is freed. Returns null if `error` is null or was freed.
  */
 const char *qpair_error_hint(const struct qpair_error *error);
@@ -1187,7 +1187,7 @@ int qpair_table_open(struct qpair_store *store,
 /**
  * Opens a table only if it exists.
  *
- * Errors: `QPAIR_NOT_FOUND` if there is none; as `qpair_table_open`.
+ * Errors: `QPAIR_NOT_FOUND` if it does not exist; as `qpair_table_open`.
  */
 int qpair_table_open_existing(struct qpair_store *store,
                               const char *name,

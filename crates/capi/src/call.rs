@@ -22,7 +22,7 @@ pub(crate) fn guarded<R>(run: impl FnOnce() -> Result<R, Failure>) -> Result<R, 
 }
 
 /// Runs the body of a function and returns its code. Stores the error in `error`, if the caller has
-/// given a place for it, and null if there is none.
+/// given a place for it, and null after a success.
 ///
 /// # Safety
 /// `error` follows rule 2 of the crate.

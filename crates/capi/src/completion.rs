@@ -46,7 +46,7 @@ pub struct qpair_completion {
     pub operation: u32,
     /// `QPAIR_OK`, or the code of the error.
     pub code: c_int,
-    /// The error, which the caller frees with `qpair_error_free`; null if there is none.
+    /// The error, which the caller frees with `qpair_error_free`; null after a success.
     pub error: *mut qpair_error,
     /// The value of a get, which the caller releases with `qpair_value_release`; null if the key
     /// has no record.

@@ -141,7 +141,7 @@ pub extern "C" fn qpair_error_message(error: *const qpair_error) -> *const c_cha
     read(error, null(), |told| told.message.as_ptr())
 }
 
-/// Returns the advice of an error alone, or an empty text if there is none. The text is there until
+/// Returns the advice of an error alone, or an empty text if it has none. The text is there until
 /// the error is freed. Returns null if `error` is null or was freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn qpair_error_hint(error: *const qpair_error) -> *const c_char {

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn qpair_table_open(
 
 /// Opens a table only if it exists.
 ///
-/// Errors: `QPAIR_NOT_FOUND` if there is none; as `qpair_table_open`.
+/// Errors: `QPAIR_NOT_FOUND` if it does not exist; as `qpair_table_open`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qpair_table_open_existing(
     store: *mut qpair_store,

@@ -137,7 +137,7 @@ impl Store {
         Ok(self.open.store().map_err(raise)?.key_len_max())
     }
 
-    /// Returns a table, and creates it if there is none, unless `create` is false.
+    /// Returns a table, and creates it if it does not exist, unless `create` is false.
     #[pyo3(signature = (name, /, *, create=true))]
     fn table(&self, py: Python<'_>, name: String, create: bool) -> PyResult<Table> {
         let table = self.wait(py, |store| match create {
