@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::{BlockDevice, IoError, Op};
+use qpair_memory::locks::Mutex;
 
 /// A block device with a name, and counters of what guests did with it.
 pub struct Disk {
@@ -14,16 +15,41 @@ pub struct Disk {
     pub serial: String,
     /// The block device that holds the data.
     pub device: Arc<dyn BlockDevice>,
-    /// Counters of the requests so far.
-    pub counters: DiskCounters,
+    lanes: Mutex<Lanes>,
 }
 
 impl Disk {
     /// Makes a disk of a device. The name is also the serial number.
     #[must_use]
     pub fn new(name: &str, device: Arc<dyn BlockDevice>) -> Arc<Self> {
-        let counters = DiskCounters::default();
-        Arc::new(Self { name: name.to_owned(), serial: name.to_owned(), device, counters })
+        let lanes = Mutex::default();
+        Arc::new(Self { name: name.to_owned(), serial: name.to_owned(), device, lanes })
+    }
+
+    /// Returns the counters of the requests so far. A request is counted before its guest learns
+    /// that it has ended.
+    #[must_use]
+    pub fn counters(&self) -> DiskCounters {
+        let lanes = self.lanes.lock();
+        let mut sum = lanes.ended;
+        for lane in &lanes.live {
+            sum.add(lane);
+        }
+        sum
+    }
+
+    /// Adds counters of a queue, which belong to the queue's thread.
+    pub(crate) fn attach(&self) -> Arc<LaneCounters> {
+        let counters = Arc::default();
+        self.lanes.lock().live.push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Keeps the counts of a queue that ends.
+    pub(crate) fn detach(&self, counters: &Arc<LaneCounters>) {
+        let mut lanes = self.lanes.lock();
+        lanes.live.retain(|lane| !Arc::ptr_eq(lane, counters));
+        lanes.ended.add(counters);
     }
 }
 
@@ -33,122 +59,95 @@ impl fmt::Debug for Disk {
     }
 }
 
+/// Counters of the queues that are open, and the sum of those that were.
+#[derive(Default)]
+struct Lanes {
+    live: Vec<Arc<LaneCounters>>,
+    ended: DiskCounters,
+}
+
 /// Counters of what guests have done with a disk.
-#[derive(Debug, Default)]
-pub struct DiskCounters {
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))] // Queues' counters share no cache line.
+pub struct DiskCounters<T = u64> {
     /// Requests taken from rings.
-    pub requests: AtomicU64,
+    pub requests: T,
     /// Reads that succeeded.
-    pub reads: AtomicU64,
+    pub reads: T,
     /// Bytes read.
-    pub read_bytes: AtomicU64,
+    pub read_bytes: T,
     /// Writes that succeeded.
-    pub writes: AtomicU64,
+    pub writes: T,
     /// Bytes written.
-    pub written_bytes: AtomicU64,
+    pub written_bytes: T,
     /// Flushes that succeeded.
-    pub flushes: AtomicU64,
+    pub flushes: T,
     /// Discards and write-zeroes that succeeded.
-    pub discards: AtomicU64,
+    pub discards: T,
     /// Requests that the device answered with an error.
-    pub errors: AtomicU64,
+    pub errors: T,
     /// Failed requests that timed out or that a reset cancelled; `errors` counts them too.
-    pub timeouts: AtomicU64,
+    pub timeouts: T,
     /// Requests whose data was copied, because their segments do not meet the device's alignment,
     /// or because the device does not reach their memory.
-    pub bounced: AtomicU64,
+    pub bounced: T,
     /// Notifications to guests that requests have completed.
-    pub calls: AtomicU64,
+    pub calls: T,
     /// Kicks by guests that woke a worker.
-    pub kicks: AtomicU64,
+    pub kicks: T,
 }
 
-/// Counts of one queue, which its thread adds to the disk's counters now and then: the disk's lines
-/// belong to all threads that serve it.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// The number of counts since the last time that they were added.
-    changes: u64,
-    requests: u64,
-    reads: u64,
-    read_bytes: u64,
-    writes: u64,
-    written_bytes: u64,
-    flushes: u64,
-    discards: u64,
-    errors: u64,
-    timeouts: u64,
-}
+/// Counters of one queue. Only the queue's thread changes them, so no change needs a locked
+/// instruction, and no two threads write to one cache line.
+pub(crate) type LaneCounters = DiskCounters<AtomicU64>;
 
-impl Tally {
-    /// Counts a request taken from a ring.
-    #[inline]
-    pub(crate) fn take(&mut self) {
-        self.changes += 1;
-        self.requests += 1;
+impl DiskCounters {
+    fn add(&mut self, lane: &LaneCounters) {
+        for (sum, counter) in [
+            (&mut self.requests, &lane.requests),
+            (&mut self.reads, &lane.reads),
+            (&mut self.read_bytes, &lane.read_bytes),
+            (&mut self.writes, &lane.writes),
+            (&mut self.written_bytes, &lane.written_bytes),
+            (&mut self.flushes, &lane.flushes),
+            (&mut self.discards, &lane.discards),
+            (&mut self.errors, &lane.errors),
+            (&mut self.timeouts, &lane.timeouts),
+            (&mut self.bounced, &lane.bounced),
+            (&mut self.calls, &lane.calls),
+            (&mut self.kicks, &lane.kicks),
+        ] {
+            *sum += counter.load(Ordering::Relaxed);
+        }
     }
+}
 
+impl DiskCounters<AtomicU64> {
     /// Counts a request that has ended.
     #[inline]
-    pub(crate) fn end(&mut self, op: Op, len_bytes: u32, result: Result<(), IoError>) {
-        self.changes += 1;
+    pub(crate) fn end(&self, op: Op, len_bytes: u32, result: Result<(), IoError>) {
         if let Err(error) = result {
-            self.errors += 1;
-            self.timeouts += u64::from(matches!(error, IoError::TIMED_OUT | IoError::CANCELED));
-            return;
+            add(&self.errors, 1);
+            let is_late = matches!(error, IoError::TIMED_OUT | IoError::CANCELED);
+            return add(&self.timeouts, is_late.into());
         }
         match op {
             Op::Read => {
-                self.reads += 1;
-                self.read_bytes += u64::from(len_bytes);
+                add(&self.reads, 1);
+                add(&self.read_bytes, len_bytes.into());
             }
             Op::Write => {
-                self.writes += 1;
-                self.written_bytes += u64::from(len_bytes);
+                add(&self.writes, 1);
+                add(&self.written_bytes, len_bytes.into());
             }
-            Op::Flush => self.flushes += 1,
-            Op::Discard | Op::WriteZeroes => self.discards += 1,
+            Op::Flush => add(&self.flushes, 1),
+            Op::Discard | Op::WriteZeroes => add(&self.discards, 1),
         }
     }
+}
 
-    #[inline]
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changes == 0
-    }
-
-    /// Adds the counts to the disk's, and begins again.
-    pub(crate) fn add_to(&mut self, counters: &DiskCounters) {
-        let Self {
-            changes: _,
-            requests,
-            reads,
-            read_bytes,
-            writes,
-            written_bytes,
-            flushes,
-            discards,
-            errors,
-            timeouts,
-        } = std::mem::take(self);
-        for (counter, by) in [
-            (&counters.requests, requests),
-            (&counters.reads, reads),
-            (&counters.read_bytes, read_bytes),
-            (&counters.writes, writes),
-            (&counters.written_bytes, written_bytes),
-            (&counters.flushes, flushes),
-            (&counters.discards, discards),
-            (&counters.errors, errors),
-            (&counters.timeouts, timeouts),
-        ] {
-            if by > 0 {
-                counter.fetch_add(by, Ordering::Relaxed);
-            }
-        }
-    }
+/// Adds to a counter that no other thread changes.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }

@@ -10,7 +10,7 @@ use qpair_block::{Buffer, ErrorKind, IoError, Op, Result, Segment};
 use qpair_virtio::blk::{Header, ID_BYTES, Range, SECTOR_SHIFT, Status, Verb};
 use qpair_virtio::ring::{Broken, Segment as Named};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, add};
 use crate::memory::{GuestMemory, Place};
 use crate::queue::{
     End, Guest, GuestRing, Job, Lane, SEGMENTS_MAX, Verbs, segments_of, take_array,
@@ -177,7 +177,7 @@ impl Verbs for BlkVerbs {
 
     fn published(&mut self, is_called: bool) {
         if is_called {
-            self.lane.disk().counters.calls.fetch_add(1, Ordering::Relaxed);
+            add(&self.lane.counters().calls, 1);
         }
     }
 
@@ -191,7 +191,7 @@ impl Verbs for BlkVerbs {
     }
 
     fn count_kick(&self) {
-        self.lane.disk().counters.kicks.fetch_add(1, Ordering::Relaxed);
+        add(&self.lane.counters().kicks, 1);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The counters as the text that Prometheus reads (exposition format 0.0.4).
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,23 +8,23 @@ use crate::disk::{Disk, DiskCounters};
 use crate::target::{ExportInfo, Target};
 
 /// A counter of a disk: its name, its description, and the field with its value.
-type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> &AtomicU64);
+type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> u64);
 
 const OF_DISKS: [OfDisk; 12] = [
-    ("requests", "Requests taken from rings", |it| &it.requests),
-    ("reads", "Reads that succeeded", |it| &it.reads),
-    ("read_bytes", "Bytes read", |it| &it.read_bytes),
-    ("writes", "Writes that succeeded", |it| &it.writes),
-    ("written_bytes", "Bytes written", |it| &it.written_bytes),
-    ("flushes", "Flushes that succeeded", |it| &it.flushes),
-    ("discards", "Discards and write-zeroes that succeeded", |it| &it.discards),
-    ("errors", "Requests that the device answered with an error", |it| &it.errors),
-    ("timeouts", "Requests that had no answer in time, or were taken back", |it| &it.timeouts),
+    ("requests", "Requests taken from rings", |it| it.requests),
+    ("reads", "Reads that succeeded", |it| it.reads),
+    ("read_bytes", "Bytes read", |it| it.read_bytes),
+    ("writes", "Writes that succeeded", |it| it.writes),
+    ("written_bytes", "Bytes written", |it| it.written_bytes),
+    ("flushes", "Flushes that succeeded", |it| it.flushes),
+    ("discards", "Discards and write-zeroes that succeeded", |it| it.discards),
+    ("errors", "Requests that the device answered with an error", |it| it.errors),
+    ("timeouts", "Requests that had no answer in time, or were taken back", |it| it.timeouts),
     ("bounced", "Requests that were copied: for alignment, or to where the device reaches", |it| {
-        &it.bounced
+        it.bounced
     }),
-    ("calls", "Signals to guests", |it| &it.calls),
-    ("kicks", "Kicks by guests that a worker woke up for", |it| &it.kicks),
+    ("calls", "Signals to guests", |it| it.calls),
+    ("kicks", "Kicks by guests that a worker woke up for", |it| it.kicks),
 ];
 
 /// Returns the current metrics of a target as text.
@@ -49,9 +48,9 @@ pub(super) fn text(target: &Target) -> String {
     };
     let disks = || exports.iter().flat_map(|it| it.disks().into_iter().map(move |disk| (it, disk)));
     for (name, help, counter) in OF_DISKS {
-        let value = |counters| counter(counters).load(Ordering::Relaxed) as f64;
-        let values: Vec<(String, f64)> =
-            disks().map(|(it, disk)| (of(&it.name, &disk.name), value(&disk.counters))).collect();
+        let values: Vec<(String, f64)> = disks()
+            .map(|(it, disk)| (of(&it.name, &disk.name), counter(&disk.counters()) as f64))
+            .collect();
         metric(&format!("qpair_disk_{name}_total"), help, "counter", &values);
     }
     let gauge = |value: fn(&ExportInfo, &Disk) -> f64| -> Vec<(String, f64)> {

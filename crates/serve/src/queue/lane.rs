@@ -7,14 +7,13 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use qpair_block::{
     Arena, Buffer, ChannelOptions, Completion, DeviceInfo, Error, ErrorKind, IoChannel, IoError,
     Op, Request, Result,
 };
 
-use crate::disk::{Disk, Tally};
+use crate::disk::{Disk, LaneCounters, add};
 
 /// The maximum number of segments of a request: more than guests are told of, because data that
 /// crosses regions is split.
@@ -23,8 +22,6 @@ pub(crate) const SEGMENTS_MAX: usize = 256;
 /// and the maximum size of each in bytes.
 const BOUNCES: u32 = 4;
 const BOUNCE_BYTES_MAX: u32 = 1 << 20;
-/// The number of counts after which they are added to the disk's at the latest.
-const TALLY_MAX: u64 = 256;
 
 /// A request to a block device, of any length.
 #[derive(Clone, Copy, Debug)]
@@ -96,8 +93,7 @@ pub(crate) struct Lane {
     completions: Vec<Completion>,
     /// The number of requests whose data the channel has copied, at the last check.
     copied: u64,
-    /// Counts that are not in the disk's counters yet.
-    tally: Tally,
+    counters: Arc<LaneCounters>,
     /// Whether a descriptor signals completions.
     has_completion_fd: bool,
 }
@@ -130,7 +126,7 @@ impl Lane {
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
             copied: 0,
-            tally: Tally::default(),
+            counters: disk.attach(),
             has_completion_fd: false,
         })
     }
@@ -139,21 +135,16 @@ impl Lane {
         &self.disk
     }
 
-    /// Counts a request that was taken from a ring.
+    /// Counters that only this thread changes.
     #[inline]
-    pub(crate) fn count_taken(&mut self) {
-        self.tally.take();
+    pub(crate) fn counters(&self) -> &LaneCounters {
+        &self.counters
     }
 
-    /// Adds what was counted to the disk's counters.
-    fn add_counts(&mut self) {
-        let counters = &self.disk.counters;
-        self.tally.add_to(counters);
-        let copied = self.channel.statistics().copied;
-        let more = copied - std::mem::replace(&mut self.copied, copied);
-        if more > 0 {
-            counters.bounced.fetch_add(more, Ordering::Relaxed);
-        }
+    /// Counts a request that was taken from a ring.
+    #[inline]
+    pub(crate) fn count_taken(&self) {
+        add(&self.counters.requests, 1);
     }
 
     /// Returns the number of transfers that have not ended.
@@ -194,7 +185,7 @@ impl Lane {
         let info = self.disk.device.info();
         let bounced = list.as_ref().is_some_and(|list| !takes_parts(info, list, job.len_bytes));
         if bounced {
-            self.disk.counters.bounced.fetch_add(1, Ordering::Relaxed);
+            add(&self.counters.bounced, 1);
         }
         let bounced = bounced || job.op == Op::WriteZeroes && !self.writes_zeroes;
         let needs_flush = job.durable
@@ -265,17 +256,14 @@ impl Lane {
     #[inline]
     pub(crate) fn settle(&mut self, mut ended: impl FnMut(End)) {
         if self.busy == 0 {
-            if !self.tally.is_empty() {
-                self.add_counts();
-            }
             return;
         }
         self.submit_parked();
         self.channel.kick();
         let mut completions = std::mem::take(&mut self.completions);
-        let is_quiet = self.channel.poll(&mut completions) == 0 && !self.tally.is_empty();
-        if is_quiet || self.tally.changes() >= TALLY_MAX {
-            self.add_counts();
+        if self.channel.poll(&mut completions) > 0 {
+            let copied = self.channel.statistics().copied;
+            add(&self.counters.bounced, copied - std::mem::replace(&mut self.copied, copied));
         }
         for completion in completions.drain(..) {
             if let Some(end) = self.end(completion) {
@@ -330,14 +318,14 @@ impl Lane {
         }
         let Transfer { job, list, .. } = self.transfers[usize::from(head)].take()?;
         self.busy -= 1;
-        self.tally.end(job.op, job.len_bytes, result);
+        self.counters.end(job.op, job.len_bytes, result);
         Some(End { head, job, list, result })
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        self.add_counts();
+        self.disk.detach(&self.counters);
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::{
     BlockDevice, DelayDevice, DelayOptions, Member, NullDevice, NullOptions, RamDevice, RamOptions,
@@ -118,10 +117,6 @@ const URING: &str = "URING bdev";
 const RAID: &str = "Raid Volume";
 const SPLIT: &str = "Split Disk";
 const DELAY: &str = "delay";
-
-fn get(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
 
 /// Returns an object of the parameters that were given, to make a call again.
 pub(super) fn kept(pairs: &[(&str, Value)]) -> Value {
@@ -331,16 +326,16 @@ fn bdev_get_iostat(manager: &Manager, mut params: Params) -> Result<Value> {
     let shown = bdevs.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
     let entries: Vec<Value> = shown
         .map(|(name, bdev)| {
-            let counters = &bdev.disk.counters;
+            let counters = bdev.disk.counters();
             json!({
                 "name": name,
-                "bytes_read": get(&counters.read_bytes),
-                "num_read_ops": get(&counters.reads),
-                "bytes_written": get(&counters.written_bytes),
-                "num_write_ops": get(&counters.writes),
-                "num_unmap_ops": get(&counters.discards),
-                "num_flush_ops": get(&counters.flushes),
-                "io_error": {"failed": get(&counters.errors), "timed_out": get(&counters.timeouts)},
+                "bytes_read": counters.read_bytes,
+                "num_read_ops": counters.reads,
+                "bytes_written": counters.written_bytes,
+                "num_write_ops": counters.writes,
+                "num_unmap_ops": counters.discards,
+                "num_flush_ops": counters.flushes,
+                "io_error": {"failed": counters.errors, "timed_out": counters.timeouts},
                 "driver_specific": {"resets": bdev.disk.device.resets()},
             })
         })

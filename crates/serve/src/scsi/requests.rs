@@ -7,7 +7,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Error, Op, Result, Segment};
 use qpair_scsi_unit::virtio::Ended;
@@ -21,6 +20,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::controller::{Controller, TARGETS};
 use super::unit::{Hold, Unit};
 use super::visit::{Member, Visit};
+use crate::disk::add;
 use crate::memory::GuestMemory;
 use crate::queue::{
     End, Guest, GuestRing, Head, Job, Lane, SEGMENTS_MAX, Verbs, put, segments_of, take,
@@ -370,7 +370,7 @@ impl Verbs for RequestVerbs {
             && let Some(TargetSlot { lane: Some(lane), .. }) =
                 self.target_slots.iter().flatten().next()
         {
-            lane.disk().counters.calls.fetch_add(1, Ordering::Relaxed);
+            add(&lane.counters().calls, 1);
         }
         if !self.given.is_empty() {
             self.end_tasks();

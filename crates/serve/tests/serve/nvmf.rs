@@ -131,7 +131,7 @@ fn cut(base: Arc<dyn BlockDevice>, bounces: bool) {
     assert_eq!(stat["bdevs"][0]["driver_specific"]["resets"], 3);
     let served = rig.target.namespaces();
     assert!(served[0].has_client && served[0].name == format!("{NQN}/1"));
-    let bounced = served[0].disks()[0].counters.bounced.load(Ordering::Relaxed);
+    let bounced = served[0].disks()[0].counters().bounced;
     assert_eq!(bounced > 0, bounces, "{bounced} of 16 commands at least");
 }
 

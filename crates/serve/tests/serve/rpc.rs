@@ -172,7 +172,6 @@ fn faults_are_injected_and_cleared() {
         inject,
         json!({"name": "EE_base", "io_type": "odd", "error_type": "failure"}),
     );
-    drop((channel, guest));
     rig.refused(-16, "bdev_error_delete", json!({"name": "EE_base"}));
 }
 

@@ -1,7 +1,6 @@
 //! The command's output at its beginning and end: the disks' sockets, and counters.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_serve::{Backend, Disk, ExportInfo, MetricsAddress, Target};
 use serde_json::{Value, json};
@@ -99,25 +98,24 @@ impl Reporter {
         let mut exports = target.exports();
         exports.extend(target.namespaces());
         for disk in exports.iter().flat_map(ExportInfo::disks) {
-            let counters = &disk.counters;
-            let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let counters = disk.counters();
             if self.json {
                 say(json!({
                     "event": "ended",
                     "disk": disk.name,
-                    "requests": get(&counters.requests),
-                    "reads": get(&counters.reads),
-                    "read_bytes": get(&counters.read_bytes),
-                    "writes": get(&counters.writes),
-                    "written_bytes": get(&counters.written_bytes),
-                    "flushes": get(&counters.flushes),
-                    "discards": get(&counters.discards),
-                    "errors": get(&counters.errors),
-                    "timeouts": get(&counters.timeouts),
+                    "requests": counters.requests,
+                    "reads": counters.reads,
+                    "read_bytes": counters.read_bytes,
+                    "writes": counters.writes,
+                    "written_bytes": counters.written_bytes,
+                    "flushes": counters.flushes,
+                    "discards": counters.discards,
+                    "errors": counters.errors,
+                    "timeouts": counters.timeouts,
                     "resets": disk.device.resets(),
-                    "bounced": get(&counters.bounced),
-                    "calls": get(&counters.calls),
-                    "kicks": get(&counters.kicks),
+                    "bounced": counters.bounced,
+                    "calls": counters.calls,
+                    "kicks": counters.kicks,
                 })
                 .to_string())?;
                 continue;
@@ -125,20 +123,20 @@ impl Reporter {
             say(format!(
                 "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied, {} calls, {} kicks",
                 disk.name,
-                count(get(&counters.reads)),
-                size(get(&counters.read_bytes)),
-                count(get(&counters.writes)),
-                size(get(&counters.written_bytes)),
-                count(get(&counters.flushes)),
-                count(get(&counters.discards)),
-                count(get(&counters.errors)),
-                count(get(&counters.bounced)),
-                count(get(&counters.calls)),
-                count(get(&counters.kicks)),
+                count(counters.reads),
+                size(counters.read_bytes),
+                count(counters.writes),
+                size(counters.written_bytes),
+                count(counters.flushes),
+                count(counters.discards),
+                count(counters.errors),
+                count(counters.bounced),
+                count(counters.calls),
+                count(counters.kicks),
             ))?;
             let incidents = [
                 (disk.device.resets(), "resets of the device"),
-                (get(&counters.timeouts), "requests that it did not answer in time"),
+                (counters.timeouts, "requests that it did not answer in time"),
             ];
             for (times, what) in incidents.into_iter().filter(|(times, _)| *times > 0) {
                 say(format!("{}: {what}: {}", disk.name, count(times)))?;

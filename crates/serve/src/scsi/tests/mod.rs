@@ -9,7 +9,6 @@ mod tasks;
 mod units;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use qpair_block::{
     BlockDevice, DeviceInfo, FaultDevice, FaultOptions, IoError, Mapping, RamDevice, RamOptions,

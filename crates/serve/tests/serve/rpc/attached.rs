@@ -132,8 +132,13 @@ fn disks_of_the_command_line_are_devices() {
     let (d, e) = (rig.folder.path().join("d.sock"), rig.folder.path().join("e.sock"));
     // Without a size the call fails, and nothing has changed.
     rig.refused(-32602, "bdev_scsi_create", json!({"name": "custom", "device": "d"}));
-    assert!(UnixStream::connect(&d).is_ok());
-    while rig.target.exports().iter().any(|export| export.has_client) {
+    let guest = UnixStream::connect(&d).unwrap();
+    let has_client = |rig: &Rig| rig.target.exports().iter().any(|export| export.has_client);
+    while !has_client(&rig) {
+        std::thread::yield_now();
+    }
+    drop(guest);
+    while has_client(&rig) {
         std::thread::yield_now();
     }
     rig.ok("bdev_scsi_create", json!({"name": "custom", "device": "d", "blocks": 64}));
