@@ -93,6 +93,8 @@ pub(crate) struct Lane {
     completions: Vec<Completion>,
     /// The number of requests whose data the channel has copied, at the last check.
     copied: u64,
+    /// Whether requests have ended since that check.
+    has_ended: bool,
     counters: Arc<LaneCounters>,
     /// Whether a descriptor signals completions.
     has_completion_fd: bool,
@@ -126,6 +128,7 @@ impl Lane {
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
             copied: 0,
+            has_ended: false,
             counters: disk.attach(),
             has_completion_fd: false,
         })
@@ -145,6 +148,15 @@ impl Lane {
     #[inline]
     pub(crate) fn count_taken(&self) {
         add(&self.counters.requests, 1);
+    }
+
+    /// Counts the requests whose data the channel has copied. Asking for them costs more than to
+    /// count a request, so it waits for a turn in which nothing ends.
+    #[cold]
+    fn count_copied(&mut self) {
+        self.has_ended = false;
+        let copied = self.channel.statistics().copied;
+        add(&self.counters.bounced, copied - std::mem::replace(&mut self.copied, copied));
     }
 
     /// Returns the number of transfers that have not ended.
@@ -256,14 +268,18 @@ impl Lane {
     #[inline]
     pub(crate) fn settle(&mut self, mut ended: impl FnMut(End)) {
         if self.busy == 0 {
+            if self.has_ended {
+                self.count_copied();
+            }
             return;
         }
         self.submit_parked();
         self.channel.kick();
         let mut completions = std::mem::take(&mut self.completions);
-        if self.channel.poll(&mut completions) > 0 {
-            let copied = self.channel.statistics().copied;
-            add(&self.counters.bounced, copied - std::mem::replace(&mut self.copied, copied));
+        match self.channel.poll(&mut completions) {
+            0 if self.has_ended => self.count_copied(),
+            0 => {}
+            _ => self.has_ended = true,
         }
         for completion in completions.drain(..) {
             if let Some(end) = self.end(completion) {
@@ -325,6 +341,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
+        self.count_copied();
         self.disk.detach(&self.counters);
     }
 }
