@@ -313,6 +313,7 @@ fn start(
     let tx_options = TxOptions {
         versions_bytes_max: options.versions_bytes_max,
         history_bytes_max: options.history_bytes_max,
+        recent_bytes_max: (options.memory_bytes / 16).clamp(16 << 10, 16 << 20) as usize,
         transaction_bytes_max: options.transaction_bytes_max,
         lock_timeout: options.lock_timeout,
     };

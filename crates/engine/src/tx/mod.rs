@@ -30,10 +30,9 @@ use qpair_block::format_bytes;
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::locks::Mutex;
 
-use commit::Recent;
 use history::{History, Queue};
 use locking::{Info, Names, Registry, slot_of};
-use transaction::{Spare, UncommittedLarge};
+use transaction::{RecentCommits, Spare, UncommittedLarge};
 use versions::{RowRef, Rows, Snapshots};
 
 use crate::incarnation::Incarnation;
@@ -48,6 +47,8 @@ pub(crate) struct TxOptions {
     pub(crate) versions_bytes_max: u64,
     /// Limit on the device space for these values, in bytes.
     pub(crate) history_bytes_max: u64,
+    /// Limit on the keys of recent commits, kept for serializable transactions, in bytes.
+    pub(crate) recent_bytes_max: usize,
     /// Limit on the bytes that a transaction may gather. The options of a transaction override it.
     pub(crate) transaction_bytes_max: usize,
     /// How long a transaction waits for a locked row. The options of a transaction override it.
@@ -65,8 +66,8 @@ pub(crate) struct Tx {
     /// One slot for each worker, and one for all other threads.
     slots: Box<[Slot]>,
     large: UncommittedLarge,
-    /// The recent commits, kept while serializable transactions validate their reads.
-    recent: Arc<Recent>,
+    /// The recent commits, kept while serializable transactions are open.
+    recent: Arc<RecentCommits>,
     /// Device space of replaced large values whose before-images are kept, in bytes.
     old_large_bytes: AtomicU64,
     /// The newest commit that replaced a large value.
@@ -114,7 +115,7 @@ impl Tx {
             names: Names::default(),
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             large: UncommittedLarge::default(),
-            recent: Arc::default(),
+            recent: Arc::new(RecentCommits::new(options.recent_bytes_max)),
             old_large_bytes: AtomicU64::new(0),
             old_large_newest: AtomicU64::new(0),
             moved: Waiters::default(),

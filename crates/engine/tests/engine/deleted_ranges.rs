@@ -108,6 +108,13 @@ fn a_serializable_transaction_notices_deletions_from_the_front_of_its_range() {
         assert_eq!(second.get(&count, b"count").unwrap(), None);
         assert_eq!(second.delete_range(&table, key(0)..key(10)).unwrap(), 10);
         second.commit().unwrap();
+        // So many keys that those of the commits since are no longer kept, and all that was read is
+        // compared.
+        let mut third = store.begin_with(&options);
+        for i in 0..1200 {
+            third.put(&count, &[&key(i)[..], &[0; 900]].concat(), b"").unwrap();
+        }
+        third.commit().unwrap();
         first.put(&count, b"count", b"50").unwrap();
         let outcome = first.commit().map_err(|error| error.kind());
         // Each transaction changed a row that the other had read: with the bug planted, both

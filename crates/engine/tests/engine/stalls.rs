@@ -83,7 +83,7 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
         hot.put(b"key", b"value").unwrap();
         let options =
             TransactionOptions { isolation: Isolation::Serializable, ..Default::default() };
-        let (tx, of, result) = (store.task(), cold.clone(), hot.clone());
+        let (tx, of, result, more) = (store.task(), cold.clone(), hot.clone(), hot.task());
         let mut transaction = tx.begin_with(&options);
         let (over, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (task, stop, times, now) = (hot.task(), over.clone(), ends.clone(), clock.clone());
@@ -93,6 +93,11 @@ fn a_serializable_range_keeps_nobody_waiting_while_it_is_compared() {
                 sum += u64::from(value[0]);
             }
             drop(range);
+            // So many keys that those of the commits since are no longer kept, and all that was
+            // read is compared.
+            for i in 0..200 {
+                more.put(&[i; 80], b"").await?;
+            }
             transaction.put(&result, b"sum", &sum.to_be_bytes()).await?;
             let begun = now.now_ns();
             transaction.commit().await?;

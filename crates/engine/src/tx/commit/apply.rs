@@ -120,7 +120,7 @@ impl Progress {
         }
         self.phase = Phase::Applied;
         let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
-        tx.recent.note(self.timestamp, keys);
+        tx.recent.note(self.timestamp, &shared.oracle, keys);
         shared.oracle.end_commit(self.timestamp);
     }
 

@@ -11,7 +11,6 @@ mod fetching;
 mod prepare;
 mod progress;
 mod reach;
-mod recent;
 mod record;
 mod single;
 mod undo;
@@ -19,6 +18,5 @@ mod validation;
 
 pub(crate) use committing::{Committing, commit, nothing_to_do};
 pub(crate) use reach::Reach;
-pub(super) use recent::Recent;
 pub(crate) use record::wait_durable;
 pub(crate) use single::{Inline, delete, put, put_inline};

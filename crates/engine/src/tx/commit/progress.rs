@@ -13,7 +13,6 @@ use qpair_format::{ErrorKind, Result};
 
 use super::fetching::{Fetching, fetch_outside};
 use super::prepare::{Preparing, Stop};
-use super::recent::Validating;
 use super::record::{append, record_bytes_max, wait_durable};
 use crate::canary::Canary;
 use crate::checkpoint::SpaceRetry;
@@ -88,8 +87,8 @@ pub(super) struct Progress {
     /// The commit's place inside the barrier, from before the first change until after the last
     /// one. Dropping it releases the reservation.
     pub(super) inside: Option<BarrierGuard>,
-    /// The validation of a serializable transaction's reads up to a timestamp.
-    pub(super) validated: Option<Validating>,
+    /// The timestamp up to which a serializable transaction's reads are validated.
+    pub(super) validated: Option<u64>,
     /// Held so that no other commit of this worker comes between this one's timestamp and its
     /// record.
     pub(super) timestamping: Option<AsyncMutexGuard>,

@@ -8,46 +8,58 @@ use super::progress::{Phase, Progress};
 use super::record::append;
 use crate::canary::Canary;
 use crate::tx::Tx;
+use crate::tx::transaction::TxState;
+
+/// The size of other commits' keys up to which they are looked through at the timestamp alone.
+const FEW_BYTES: usize = 64 << 10;
+
+/// Returns an error if a commit above `after` and below `before` changed what was read.
+async fn validate(tx: &Tx, core: &mut TxState, after: u64, before: u64) -> Result<()> {
+    let Some(snapshot) = core.snapshot else { return Ok(()) };
+    if tx.shared.planted.is(Canary::UncheckedReads) {
+        return Ok(());
+    }
+    let known = core.watch.as_ref().and_then(|watch| watch.changed(after, before));
+    match known {
+        Some(changed) => core.reads.validate_with(tx, &changed, after, before)?,
+        None => core.reads.validate(tx, after, before).await?,
+    }
+    core.check_snapshot(snapshot)
+}
 
 impl Progress {
-    /// Validates the reads of a serializable transaction before the timestamp is taken. All later
-    /// commits wait for a commit that has its timestamp, and this may read ranges of any length.
+    /// Validates the reads of a serializable transaction before the timestamp is taken, unless few
+    /// keys were changed since its snapshot. All later commits wait for a commit that has its
+    /// timestamp, and this may read ranges of any length.
     pub(super) async fn validate_before(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         let core = &mut self.core;
         let Some(snapshot) = core.snapshot else { return Ok(()) };
-        let validating = tx.recent.begin(&shared.oracle);
-        shared.oracle.wait_applied(validating.since).await?;
-        if !shared.planted.is(Canary::UncheckedReads) {
-            let validated = core.reads.validate(tx, snapshot, validating.since + 1).await;
-            validated.and_then(|()| core.check_snapshot(snapshot)).inspect_err(|error| {
-                if error.kind() == ErrorKind::Conflict {
-                    shared.counters.of(core.slot).count_conflict();
-                }
-            })?;
+        if core.watch.as_ref().is_some_and(|watch| watch.are_few(snapshot, FEW_BYTES)) {
+            self.validated = Some(snapshot);
+            return Ok(());
         }
-        self.validated = Some(validating);
+        let since = shared.oracle.last();
+        shared.oracle.wait_applied(since).await?;
+        validate(tx, core, snapshot, since + 1).await.inspect_err(|error| {
+            if error.kind() == ErrorKind::Conflict {
+                shared.counters.of(core.slot).count_conflict();
+            }
+        })?;
+        self.validated = Some(since);
         Ok(())
     }
 
-    /// Validates the reads again, up to the timestamp.
+    /// Validates the reads up to the timestamp.
     pub(super) async fn validate(&mut self, tx: &Tx) -> Result<()> {
         let shared = &tx.shared;
         // All earlier commits must be visible in the trees and the row table.
         shared.oracle.wait_applied(self.timestamp - 1).await?;
         let timestamp = self.timestamp;
-        let validated = self.validated.take();
         let core = &mut self.core;
-        let outcome = match (core.snapshot, validated) {
-            (Some(snapshot), Some(validated)) if !shared.planted.is(Canary::UncheckedReads) => {
-                let since = validated.since;
-                let same = match validated.changed(timestamp) {
-                    Some(changed) => core.reads.validate_with(tx, &changed, since, timestamp),
-                    None => core.reads.validate(tx, since, timestamp).await,
-                };
-                same.and_then(|()| core.check_snapshot(snapshot))
-            }
-            _ => Ok(()),
+        let outcome = match self.validated.take() {
+            Some(since) => validate(tx, core, since, timestamp).await,
+            None => Ok(()),
         };
         let outcome = outcome.and_then(|()| core.check_tables());
         let appended = append(core, || Ok(timestamp), &Cell::new(outcome.is_err()));

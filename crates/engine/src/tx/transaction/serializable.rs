@@ -9,6 +9,7 @@ use std::sync::Arc;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::key_list::KeyList;
+use super::recent_commits::{Changed, short_hash};
 use crate::shared::Shared;
 use crate::task::run;
 use crate::tree::{Batch, Direction, Scan, Tree};
@@ -20,6 +21,8 @@ type OwnBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The number of deleted keys that are looked up between two looks at their list.
 const GONE_AT_ONCE: usize = 256;
+/// The number of bits by which keys that were read are told from others.
+const HASH_BITS: usize = 8192;
 
 /// The keys and ranges that a transaction has read.
 #[derive(Debug, Default)]
@@ -129,29 +132,34 @@ impl ReadSet {
     pub(in crate::tx) fn validate_with(
         &self,
         tx: &Tx,
-        changed: &[Arc<KeyList<u32>>],
+        changed: &[Arc<Changed>],
         after: u64,
         before: u64,
     ) -> Result<()> {
-        let shared = &tx.shared;
-        let mut keys = Vec::new();
+        // Few keys of others are among those that were read: a bit for each tells most of them.
+        let mut hashes = [0_u64; HASH_BITS / 64];
+        let bit = |hash: u32| (hash as usize / 64 % (HASH_BITS / 64), 1_u64 << (hash % 64));
         if !changed.is_empty() {
-            keys.extend(self.keys.iter().map(|(tree, key)| (tree.id, key)));
-            keys.sort_unstable();
+            for (tree, key) in self.keys.iter() {
+                let (word, mask) = bit(short_hash(tree.id, key));
+                hashes[word] |= mask;
+            }
         }
-        for (tree, key) in changed.iter().flat_map(|one| one.iter()) {
+        for ((tree, hash), key) in changed.iter().flat_map(|one| one.iter()) {
+            let (word, mask) = bit(hash);
             let has = |(of, (low, high)): &(Tree, OwnBounds)| {
                 of.id == tree && is_within(slices_of(low, high), key)
             };
-            if (keys.binary_search(&(tree, key)).is_ok() || self.ranges.iter().any(has))
-                // A commit that deleted a missing key has changed nothing.
-                && (tx.rows.changed(tree, key, after, before)
-                    || tx.history.is_behind(after))
+            let is_read = hashes[word] & mask != 0
+                && self.keys.iter().any(|(of, read)| of.id == tree && read == key)
+                || self.ranges.iter().any(has);
+            // A commit that deleted a missing key has changed nothing.
+            if is_read && (tx.rows.changed(tree, key, after, before) || tx.history.is_behind(after))
             {
                 return Err(conflict(tx, tree, key));
             }
         }
-        self.check_tables(shared)
+        self.check_tables(&tx.shared)
     }
 
     fn check_tables(&self, shared: &Shared) -> Result<()> {

@@ -21,6 +21,7 @@ use super::buffers::Buffers;
 use super::large::LargeValue;
 use super::options::{Isolation, TransactionOptions};
 use super::prefetch_set::PrefetchSet;
+use super::recent_commits::Watch;
 use super::serializable::ReadSet;
 use super::write_set::{Item, Write, WriteSet};
 use crate::log::Durability;
@@ -83,6 +84,8 @@ pub(crate) struct TxState {
     seen: u64,
     pub(in crate::tx) writes: WriteSet,
     pub(in crate::tx) reads: ReadSet,
+    /// The commits after the snapshot, for the validation of the reads.
+    pub(in crate::tx) watch: Option<Watch>,
     pub(in crate::tx) locks: Vec<RowRef>,
     /// The size of the locked keys that are too long to lie in their rows, in bytes.
     long_keys_bytes: usize,
@@ -128,6 +131,7 @@ impl TxState {
             seen: 0,
             writes,
             reads: ReadSet::default(),
+            watch: None,
             locks,
             long_keys_bytes: 0,
             cursor_hints,
@@ -190,6 +194,9 @@ impl TxState {
         match self.snapshot {
             Some(snapshot) => snapshot,
             None => {
+                if self.isolation == Isolation::Serializable && !self.read_only {
+                    self.watch = Some(self.tx.recent.watch(&self.tx.shared.oracle));
+                }
                 let snapshot = self.tx.enter_snapshot(self.slot);
                 self.info.snapshot.store(snapshot + 1, Ordering::Relaxed);
                 self.snapshot = Some(snapshot);
@@ -224,6 +231,7 @@ impl TxState {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
+        self.watch = None;
         let tx = &self.tx;
         guarded(&self.tx.shared, || {
             {
