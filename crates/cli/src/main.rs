@@ -5,6 +5,7 @@
 //! - `command/`: one file or folder per subcommand: its arguments, and what it does. A command
 //!   imports no other.
 //! - `study/`: the environment of a study.
+//! - `transfer/`: exports and imports: formats of this store and of others.
 //! - `load/`: loads lines of input as records into a table.
 //! - `parse/`: arguments of several commands: which store and how to open it, keys, sizes.
 //! - `events/`: logs.
@@ -29,6 +30,7 @@ mod load;
 mod parse;
 mod show;
 mod study;
+mod transfer;
 
 use std::process::ExitCode;
 use std::sync::Arc;

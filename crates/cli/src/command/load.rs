@@ -4,21 +4,22 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use qpair::Store;
 use qpair::report::OpenReport;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{Interrupt, interrupted};
 use crate::load::{
-    Columns, Format, Gather, Input, Layout, Limits, Loaded, Progress, begin, load_sorted,
-    parse_delimiter, put_all,
+    Columns, Fill, Format, Hints, Input, Layout, Loaded, Progress, begin, finish, parse_delimiter,
 };
 use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 use crate::show::output::say;
 use crate::show::text::{counted, size};
 
-const TASKS_PER_WORKER: usize = 64;
+const HINTS: Hints = Hints {
+    malformed: "correct the line, or leave such lines out with --skip-bad",
+    unsorted: "leave out --sorted, or sort the input by bytes: LC_ALL=C sort",
+};
 
 /// Load records from a file or standard input
 ///
@@ -122,39 +123,30 @@ impl Load {
         let interrupt = Interrupt::install()?;
         let (store, opened) =
             self.store.open_to_write(Effort::Large, Some(&self.create), Some(&self.log))?;
-        let limits = Limits {
-            key_len_max: store.key_len_max(),
-            empty_key: self.empty_key,
-            skip_bad: self.skip_bad,
-            sorted: self.sorted,
-            lanes: if self.sorted { 1 } else { TASKS_PER_WORKER * store.workers() },
-        };
-        let gather = Gather::start(reader, name, read_bytes, limits, interrupt.clone())?;
-        let skipped = gather.skipped();
         let progress = Progress::new(size_bytes, self.quiet);
         let start = Instant::now();
-        let (mut loaded, bulk) = self.load(&store, gather, &progress)?;
+        let fill = Fill {
+            store: &store,
+            input_name: name,
+            read_bytes,
+            empty_key: self.empty_key,
+            skip_bad: self.skip_bad,
+            hints: HINTS,
+            interrupt: interrupt.clone(),
+            progress: &progress,
+        };
+        let filled = fill.table(&self.table.table, reader, self.sorted)?;
         progress.say("closing the store");
         let closed = store.close();
         progress.finish();
-        let failure = loaded.failure.take();
-        let skipped = std::mem::take(&mut *skipped.lock());
+        let skipped = filled.skipped;
         if let Some(first) = skipped.first {
             let lines = counted(skipped.lines, "bad line");
             eprintln!("qpair: note: left out {lines}; the first: {first}");
         }
-        if let Some(failure) = failure {
-            let kept = match closed {
-                Ok(()) => loaded.kept(),
-                Err(error) => format!("closing the store failed too: {error}"),
-            };
-            return Err(failure.and(kept).with_room(&self.store.store));
-        }
-        closed.map_err(|error| {
-            Failure::from(error).context("closing the store").with_room(&self.store.store)
-        })?;
+        let loaded = finish(filled.loaded, closed, &self.store.store)?;
         let seconds = start.elapsed().as_secs_f64().max(1e-6);
-        self.print(&loaded, skipped.lines, seconds, bulk, &opened)?;
+        self.print(&loaded, skipped.lines, seconds, filled.is_bulk, &opened)?;
         if interrupt.is_requested() {
             return interrupted("the store was closed cleanly");
         }
@@ -175,16 +167,6 @@ impl Load {
         };
         let columns = Columns { key: self.key.clone(), values: self.values.clone() };
         Ok(Layout { format, columns, header, delimiter: self.delimiter, raw: self.raw })
-    }
-
-    /// Loads the records. Returns the result, and whether the table was built at once.
-    fn load(&self, store: &Store, gather: Gather, progress: &Progress) -> Result<(Loaded, bool)> {
-        let table = store.table(&self.table.table)?;
-        let empty = table.range(..)?.next().transpose()?.is_none();
-        if self.sorted && empty {
-            return Ok((load_sorted(&table, gather, progress), true));
-        }
-        Ok((put_all(store, &table, gather, progress), false))
     }
 
     fn print(

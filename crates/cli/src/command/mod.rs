@@ -12,8 +12,10 @@ mod delete;
 mod demo;
 mod doctor;
 mod drop;
+mod export;
 mod floor;
 mod get;
+mod import;
 mod load;
 mod log;
 mod man;
@@ -73,6 +75,8 @@ commands! {
     Backup(backup::Backup),
     Copy(copy::Copy),
     Repair(repair::Repair),
+    Export(export::Export),
+    Import(import::Import),
     Log(log::Log),
     Drop(drop::Drop),
     Rename(rename::Rename),

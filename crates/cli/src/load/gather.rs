@@ -26,7 +26,7 @@ pub(crate) fn begin(reader: &mut dyn ReadRecord, input_name: &str) -> Result<()>
     reader.begin().map_err(|error| failure(error, input_name))
 }
 
-fn failure(error: ReadError, input_name: &str) -> Failure {
+pub(crate) fn failure(error: ReadError, input_name: &str) -> Failure {
     match error {
         ReadError::Bad { lines: Range { start: line, .. }, why }
         | ReadError::Lost { line, why } => {
@@ -35,6 +35,7 @@ fn failure(error: ReadError, input_name: &str) -> Failure {
         ReadError::Layout { why, hint } => {
             Failure::usage(format!("{input_name}: {why}")).hint(hint)
         }
+        ReadError::Damaged(why) => Failure::new(Exit::Failed, format!("{input_name}: {why}")),
         ReadError::Io(error) => Failure::io(&error, format!("reading {input_name}")),
     }
 }
@@ -48,6 +49,14 @@ pub(crate) struct Limits {
     /// Whether keys must ascend. Of equal keys the last one counts.
     pub(crate) sorted: bool,
     pub(crate) lanes: usize,
+    /// The way out where a record is malformed, and where keys are not in order.
+    pub(crate) hints: Hints,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hints {
+    pub(crate) malformed: &'static str,
+    pub(crate) unsorted: &'static str,
 }
 
 #[derive(Debug, Default)]
@@ -177,10 +186,10 @@ impl Gatherer {
     }
 
     fn bad(&self, lines: &Range<u64>, why: &str) -> Result<()> {
-        let message = format!("{} line {}: {why}", self.input_name, lines.start);
+        let (input, unit) = (&self.input_name, self.reader.unit());
+        let message = format!("{input} {unit} {}: {why}", lines.start);
         if !self.limits.skip_bad {
-            return Err(Failure::new(Exit::Failed, message)
-                .hint("correct the line, or leave such lines out with --skip-bad"));
+            return Err(Failure::new(Exit::Failed, message).hint(self.limits.hints.malformed));
         }
         let mut skipped = self.skipped.lock();
         skipped.lines += lines.end - lines.start;
@@ -199,11 +208,11 @@ impl Gatherer {
             std::cmp::Ordering::Less => {
                 let (key, last) = (escape(&record.key), escape(last));
                 let message = format!(
-                    "{} line {line}: key {key} comes after {last}, which is not in order",
-                    self.input_name
+                    "{} {} {line}: key {key} comes after {last}, which is not in order",
+                    self.input_name,
+                    self.reader.unit()
                 );
-                return Err(Failure::new(Exit::Failed, message)
-                    .hint("leave out --sorted, or sort the input by bytes: LC_ALL=C sort"));
+                return Err(Failure::new(Exit::Failed, message).hint(self.limits.hints.unsorted));
             }
         }
         Ok(())

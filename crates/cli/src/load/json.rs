@@ -41,13 +41,19 @@ impl<R: BufRead + Send> ReadRecord for JsonReader<R> {
                     .to_owned(),
             });
         }
-        parse(text, &self.key, &self.values, record)
+        parse_json(text, &self.key, &self.values, record)
             .map_err(|why| ReadError::Bad { lines: only(line), why })?;
         Ok(Some(only(line)))
     }
 }
 
-fn parse(text: &[u8], key: &str, values: &[String], record: &mut Record) -> Result<(), String> {
+/// Reads the key and the value of a record from a line.
+pub(crate) fn parse_json(
+    text: &[u8],
+    key: &str,
+    values: &[String],
+    record: &mut Record,
+) -> Result<(), String> {
     let text = std::str::from_utf8(text)
         .map_err(|error| format!("the line is not UTF-8 at byte {}", error.valid_up_to() + 1))?;
     let object: Object<'_> = serde_json::from_str(text).map_err(|error| in_words(&error))?;

@@ -12,6 +12,7 @@
 mod columns;
 mod csv_reader;
 mod delimited;
+mod fill;
 mod format;
 mod gather;
 mod input;
@@ -25,12 +26,13 @@ mod sorted;
 mod write;
 
 pub(crate) use columns::Columns;
+pub(crate) use fill::{Fill, finish};
 pub(crate) use format::{Format, Layout, parse_delimiter};
-pub(crate) use gather::{Gather, Limits, begin};
+pub(crate) use gather::{Hints, begin, failure};
 pub(crate) use input::Input;
+pub(crate) use json::parse_json;
+pub(crate) use lines::Lines;
 pub(crate) use progress::Progress;
-pub(crate) use puts::{Loaded, put_all};
-#[cfg(test)]
-pub(crate) use record::Record;
-pub(crate) use sorted::load_sorted;
+pub(crate) use puts::Loaded;
+pub(crate) use record::{ReadError, ReadRecord, Record, only};
 pub(crate) use write::write_record;

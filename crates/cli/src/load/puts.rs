@@ -99,6 +99,15 @@ impl Loaded {
         }
     }
 
+    /// Adds the records of another table, which was loaded afterwards.
+    pub(crate) fn add_table(&mut self, other: Self) {
+        self.records += other.records;
+        self.replaced += other.replaced;
+        self.bytes += other.bytes;
+        self.failure = other.failure;
+        self.unfinished = other.unfinished;
+    }
+
     fn add(&mut self, handle: JoinHandle<LaneOutcome>) {
         match handle.join() {
             Ok(outcome) => {

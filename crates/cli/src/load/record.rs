@@ -19,6 +19,8 @@ pub(crate) enum ReadError {
     Lost { line: u64, why: String },
     /// No line can be used, because the requested columns do not exist.
     Layout { why: String, hint: String },
+    /// The input is damaged or ends too early, at no line of its own.
+    Damaged(String),
     /// Reading the input failed.
     Io(io::Error),
 }
@@ -38,9 +40,14 @@ pub(crate) trait ReadRecord: Send {
 
     /// Reads the next record. Returns its line numbers, from 1, or `None` at the end.
     fn read(&mut self, record: &mut Record) -> Result<Option<Range<u64>>, ReadError>;
+
+    /// Returns the word for the place of a record.
+    fn unit(&self) -> &'static str {
+        "line"
+    }
 }
 
 /// Returns the range of a record on one line.
-pub(super) fn only(line: u64) -> Range<u64> {
+pub(crate) fn only(line: u64) -> Range<u64> {
     line..line + 1
 }

@@ -2,12 +2,10 @@
 //!
 //! The reader of the same format turns a written line back into the same bytes.
 
-use serde_json::{Map, Value};
-
 use super::csv_reader::write_fields;
 use super::format::Format;
-use crate::show::output::insert_bytes;
-use crate::show::text::escape_into;
+use super::lines::LINE_LEN_MAX;
+use crate::show::text::{escape_into, push_hex};
 
 /// Writes a record without an end of line. Without a value, only the key is written.
 pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
@@ -21,14 +19,32 @@ pub(crate) fn write_record(format: Format, line: &mut Vec<u8>, key: &[u8], value
         }
         Format::Csv => write_fields(line, std::iter::once(key).chain(value), b','),
         Format::Json => {
-            let mut object = Map::new();
-            insert_bytes(&mut object, "key", key);
+            line.push(b'{');
+            write_field(line, "key", key);
             if let Some(value) = value {
-                insert_bytes(&mut object, "value", value);
+                line.push(b',');
+                write_field(line, "value", value);
             }
-            line.extend_from_slice(Value::from(object).to_string().as_bytes());
+            line.push(b'}');
         }
     }
+}
+
+/// Writes a field of a JSON object: as `name` if the bytes are UTF-8, as `name_hex` if not, or if
+/// so many bytes need an escape that the line could not be read back.
+fn write_field(line: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    let start = line.len();
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        line.extend_from_slice(format!("\"{name}\":").as_bytes());
+        let is_written = serde_json::to_writer(&mut *line, text).is_ok();
+        if is_written && ((line.len() - start) as u64) < LINE_LEN_MAX / 2 {
+            return;
+        }
+        line.truncate(start);
+    }
+    line.extend_from_slice(format!("\"{name}_hex\":\"").as_bytes());
+    push_hex(line, bytes, "");
+    line.push(b'"');
 }
 
 #[cfg(test)]

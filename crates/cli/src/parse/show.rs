@@ -12,11 +12,11 @@ use crate::show::output::{print, say};
 pub(crate) struct ShowArgs {
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 
     /// Print no progress and no summary
     #[arg(long, short)]
-    quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 impl ShowArgs {

@@ -92,9 +92,10 @@ impl LogDeviceArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// Page size of a new store: 4KiB for records read one by one, 16KiB for long scans
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_size, help_heading = "New store")]
-    page_size: u64,
+    /// Page size of a new store: 4KiB for records read one by one, 16KiB for long scans [default:
+    /// 4KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "New store")]
+    page_size: Option<u64>,
 
     /// Stripe unit of a new store with several members
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_size, help_heading = "New store")]
@@ -108,6 +109,14 @@ pub(crate) struct CreateArgs {
     /// Create a new store on a block device or an existing file; its content is lost
     #[arg(long, help_heading = "New store")]
     init_force: bool,
+}
+
+impl CreateArgs {
+    /// Sets the page size, if none was given.
+    pub(crate) fn or_page_size(mut self, bytes: Option<u64>) -> Self {
+        self.page_size = self.page_size.or(bytes);
+        self
+    }
 }
 
 #[derive(Args, Debug)]
@@ -154,6 +163,9 @@ pub(crate) struct TableArgs {
 
 /// The time between two messages about the progress of recovery, where no bar can be shown.
 const RECOVERY_TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// The page size of a new store, in bytes.
+const PAGE_SIZE: u64 = 4 << 10;
 
 /// The memory for pages of a command that handles single records, in bytes.
 const SMALL_MEMORY_BYTES: u64 = 16 << 20;
@@ -294,7 +306,8 @@ impl StoreArgs {
             options = options.log(!log.no_log).durability(log.durability.unwrap_or(usual));
         }
         if let Some(create) = create {
-            let page_size = usize::try_from(create.page_size).unwrap_or(usize::MAX);
+            let page_size = create.page_size.unwrap_or(PAGE_SIZE);
+            let page_size = usize::try_from(page_size).unwrap_or(usize::MAX);
             options = options
                 .page_size(page_size)
                 .stripe_unit_bytes(create.stripe_unit)

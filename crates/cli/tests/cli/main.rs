@@ -29,3 +29,4 @@ mod study;
 mod system_calls;
 mod target;
 mod tools;
+mod transfers;

@@ -1,0 +1,147 @@
+//! The formats of exports and imports.
+
+use std::io::{BufRead, Cursor, Read};
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::section::ReadDump;
+use super::tally::Tally;
+use super::{binary, json, mdb, rocksdb};
+use crate::failure::{Failure, Result};
+use crate::load::{Format, Input, write_record};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WriteFormat {
+    /// One JSON object a line, for programs of all languages
+    Json,
+    /// Lengths and bytes: smaller, and faster to read
+    Binary,
+    /// The text that LMDB's mdb_load reads
+    Mdb,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReadFormat {
+    /// JSON lines of qpair export
+    Json,
+    /// The binary format of qpair export
+    Binary,
+    /// The text of LMDB's mdb_dump, or of Berkeley DB's db_dump
+    Mdb,
+    /// Lines of RocksDB's ldb scan --hex, ldb dump --hex, or sst_dump --output_hex
+    Rocksdb,
+}
+
+impl WriteFormat {
+    pub(crate) fn head(self, page_size: u64) -> Vec<u8> {
+        match self {
+            Self::Json => json::head(page_size).into_bytes(),
+            Self::Binary => binary::head(page_size),
+            Self::Mdb => Vec::new(),
+        }
+    }
+
+    /// `map_bytes` is the size of the environment that LMDB is to make.
+    pub(crate) fn table(self, name: &str, map_bytes: u64) -> Vec<u8> {
+        match self {
+            Self::Json => json::table(name).into_bytes(),
+            Self::Binary => binary::table(name),
+            Self::Mdb => mdb::table(name, map_bytes).into_bytes(),
+        }
+    }
+
+    pub(crate) fn record(self, out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+        match self {
+            Self::Json => {
+                write_record(Format::Json, out, key, Some(value));
+                out.push(b'\n');
+            }
+            Self::Binary => binary::record(out, key, value),
+            Self::Mdb => mdb::record(out, key, value),
+        }
+    }
+
+    pub(crate) fn end_of_table(self, tally: &Tally) -> Vec<u8> {
+        match self {
+            Self::Json => json::end_of_table(tally).into_bytes(),
+            Self::Binary => binary::end_of_table(tally),
+            Self::Mdb => mdb::END_OF_TABLE.into(),
+        }
+    }
+
+    pub(crate) fn end(self, tables: u64) -> Vec<u8> {
+        match self {
+            Self::Json => json::end(tables).into_bytes(),
+            Self::Binary => binary::end(tables),
+            Self::Mdb => Vec::new(),
+        }
+    }
+}
+
+/// The number of bytes that tell formats apart.
+const START_LEN: usize = 32;
+
+/// Opens a dump, in the given format or in that which its first bytes show.
+pub(crate) fn open(
+    input: Input,
+    path: &Path,
+    format: Option<ReadFormat>,
+) -> Result<Box<dyn ReadDump>> {
+    let name = input.name.clone();
+    let mut input = input.into_reader();
+    let mut start = Vec::new();
+    (&mut input)
+        .take(START_LEN as u64)
+        .read_to_end(&mut start)
+        .map_err(|error| Failure::io(&error, format!("reading {name}")))?;
+    let format = match format {
+        Some(format) => format,
+        None => guess(&start).ok_or_else(|| unknown(&name, path, &start))?,
+    };
+    Ok(reader(format, Cursor::new(start).chain(input)))
+}
+
+fn reader(format: ReadFormat, input: impl BufRead + Send + 'static) -> Box<dyn ReadDump> {
+    match format {
+        ReadFormat::Json => Box::new(json::JsonDump::new(input)),
+        ReadFormat::Binary => Box::new(binary::BinaryDump::new(input)),
+        ReadFormat::Mdb => Box::new(mdb::MdbDump::new(input)),
+        ReadFormat::Rocksdb => Box::new(rocksdb::RocksDump::new(input)),
+    }
+}
+
+fn guess(start: &[u8]) -> Option<ReadFormat> {
+    if start.starts_with(json::START) {
+        Some(ReadFormat::Json)
+    } else if start.starts_with(binary::START) {
+        Some(ReadFormat::Binary)
+    } else if start.starts_with(mdb::START) {
+        Some(ReadFormat::Mdb)
+    } else {
+        rocksdb::is_start(start).then_some(ReadFormat::Rocksdb)
+    }
+}
+
+/// Explains which command makes a dump of a file that is none.
+fn unknown(name: &str, path: &Path, start: &[u8]) -> Failure {
+    let shown = path.display();
+    let known = [
+        (
+            &b"SQLite format 3\0"[..],
+            0,
+            "is an SQLite database",
+            "sqlite3 FILE \"select json_object('key_hex', hex(k), 'value_hex', hex(v)) from t order by k\" | qpair load STORE - --format json --key key --value value --sorted".to_owned(),
+        ),
+        (b"\xde\xc0\xef\xbe", 16, "is a file of LMDB", "mdb_dump -a -n FILE | qpair import STORE".to_owned()),
+        (b"qpair\r\n\x1a", 0, "is a store of qpair", format!("qpair copy {shown} STORE")),
+    ];
+    for (magic, at, what, hint) in known {
+        if start.get(at..).is_some_and(|rest| rest.starts_with(magic)) {
+            return Failure::usage(format!("{name} {what}, not an export")).hint(hint);
+        }
+    }
+    let what = if start.is_empty() { "is empty" } else { "is in none of the formats of imports" };
+    Failure::usage(format!("{name} {what}"))
+        .hint("give an export, or the output of mdb_dump or of ldb scan --hex; for TSV, CSV and other JSON there is qpair load")
+}
