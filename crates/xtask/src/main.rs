@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod guide;
 mod instructions;
 mod nightly;
 
@@ -27,6 +28,8 @@ enum Task {
     Isolation(isolation::Options),
     /// Cuts the power of stores on recorded disks at many moments, and judges the remaining data
     Powercut(powercut::Options),
+    /// Runs the commands of the guide, and compares their output with that in its pages
+    Guide(guide::Options),
     /// Counts the instructions of operations, and compares them with recorded counts
     Instructions(instructions::Options),
     /// Runs the tests that take hours, and writes their results into the documents
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Task::Hostile(options) => qpair_hostile::run(&options),
         Task::Isolation(options) => isolation::run(&options),
         Task::Powercut(options) => powercut::run(&options),
+        Task::Guide(options) => guide::run(&options),
         Task::Instructions(options) => instructions::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }

@@ -17,8 +17,8 @@ use crate::transfer::{Tally, WriteFormat};
 /// Print whole tables for another store or program
 ///
 /// The output has all tables, or those of --table, with the number of their records and a checksum.
-/// It does not depend on the format of the store: `qpair import` of any version reads it, also of an
-/// older one than this. All records are of one moment. A crashed store is recovered first; of a
+/// `qpair import` reads it, also that of an older or newer version whose stores have another
+/// format. All records are of one moment. A crashed store is recovered first; of a
 /// store that another process has open, export a backup (see `qpair backup`).
 #[derive(Args, Debug)]
 #[command(after_help = "\
