@@ -48,8 +48,18 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 9] =
-    ["sim", "isolation", "powercut", "hba", "doorbells", "hostile", "asan", "guest", "fuzz"];
+const PARTS: [&str; 10] = [
+    "sim",
+    "isolation",
+    "powercut",
+    "hba",
+    "doorbells",
+    "hostile",
+    "asan",
+    "guide",
+    "guest",
+    "fuzz",
+];
 /// The number of transactions of one run of the part `isolation`.
 const ISOLATION_RUN: u64 = 3000;
 /// The number of states of one incarnation in the part `powercut`, and of one run, which has three
@@ -151,6 +161,7 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
             format!("{} s", options.hostile_seconds),
         ),
         "asan" => (vec![("ASAN", "all".to_owned())], "the whole workspace".to_owned()),
+        "guide" => (vec![("GUIDE", "install".to_owned())], "commands and the book".to_owned()),
         "guest" => (vec![("GUEST", "all".to_owned())], "every test on both kernels".to_owned()),
         _ => (
             vec![
@@ -214,6 +225,7 @@ fn tells(part: &str, line: &str) -> bool {
             ["hostile:", "before:", "after:"].iter().any(|word| line.starts_with(word))
                 || line.contains("got as far")
         }
+        "guide" => line.ends_with(" all links lead somewhere"),
         "guest" => line.starts_with("--- ") && line.contains("failed"),
         _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),
     }

@@ -32,6 +32,7 @@ pub(crate) struct Options {
     pages: Vec<PathBuf>,
 }
 
+#[expect(clippy::print_stdout, reason = "this is a command")]
 pub(crate) fn run(options: &Options) -> ExitCode {
     match check(options) {
         Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
@@ -46,7 +47,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-/// Checks all pages. Returns what is wrong in them.
+/// Checks all pages. Returns the faults in them.
+#[expect(clippy::print_stdout, reason = "people see which page is checked")]
 fn check(options: &Options) -> std::io::Result<Vec<String>> {
     let qpair = options.qpair.canonicalize()?;
     let mut help = Help::new(&qpair);
