@@ -145,3 +145,92 @@ fn unknown(name: &str, path: &Path, start: &[u8]) -> Failure {
     Failure::usage(format!("{name} {what}"))
         .hint("give an export, or the output of mdb_dump or of ldb scan --hex; for TSV, CSV and other JSON there is qpair load")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::load::Record;
+
+    type Tables = Vec<(String, Vec<(Vec<u8>, Vec<u8>)>)>;
+
+    fn write(format: WriteFormat, tables: &Tables) -> Vec<u8> {
+        let mut out = format.head(4096);
+        for (name, records) in tables {
+            out.extend(format.table(name, 1 << 20));
+            let mut tally = Tally::new();
+            for (key, value) in records {
+                format.record(&mut out, key, value);
+                tally.add(key, value);
+            }
+            out.extend(format.end_of_table(&tally));
+        }
+        out.extend(format.end(tables.len() as u64));
+        out
+    }
+
+    /// Reads a dump. Returns `None` for an error.
+    fn read(format: Option<ReadFormat>, bytes: &[u8]) -> Option<Tables> {
+        let input = Input::of_bytes(bytes.to_vec());
+        let mut dump = open(input, Path::new("dump"), format).ok()?;
+        let mut tables = Tables::new();
+        while let Some(head) = dump.next_table().ok()? {
+            let mut records = Vec::new();
+            let mut record = Record::default();
+            while dump.read(&mut record).ok()?.is_some() {
+                records.push((std::mem::take(&mut record.key), std::mem::take(&mut record.value)));
+            }
+            tables.push((head.name?, records));
+        }
+        Some(tables)
+    }
+
+    fn tables() -> impl Strategy<Value = Tables> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..9);
+        let records = prop::collection::vec((bytes(), bytes()), 0..4);
+        // A name in a dump of LMDB is a line.
+        prop::collection::vec(("[a-z =]{1,6}", records), 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(tables in tables()) {
+            for format in [WriteFormat::Json, WriteFormat::Binary] {
+                prop_assert_eq!(read(None, &write(format, &tables)).as_ref(), Some(&tables));
+            }
+            let mdb = write(WriteFormat::Mdb, &tables);
+            prop_assert_eq!(read(Some(ReadFormat::Mdb), &mdb).as_ref(), Some(&tables));
+        }
+
+        #[test]
+        fn any_input_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for format in ReadFormat::value_variants() {
+                let _ = read(Some(*format), &bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn each_cut_and_each_changed_byte_is_noticed() {
+        let record = |key: &str| (key.into(), b"a value".to_vec());
+        let tables = vec![
+            ("one".to_owned(), vec![record("a"), record("b")]),
+            ("two".to_owned(), vec![record("c")]),
+        ];
+        for format in [WriteFormat::Json, WriteFormat::Binary] {
+            let whole = write(format, &tables);
+            let without_line_end = whole.strip_suffix(b"\n").unwrap_or(&whole);
+            for len in 0..without_line_end.len() {
+                assert_eq!(read(None, &whole[..len]), None, "{len} bytes of {format:?}");
+            }
+            assert_eq!(read(None, &whole).as_ref(), Some(&tables));
+            let from = whole.windows(7).position(|window| window == b"a value").unwrap();
+            for at in from..from + 7 {
+                let mut changed = whole.clone();
+                changed[at] ^= 1;
+                assert_eq!(read(None, &changed), None, "byte {at} of {format:?}");
+            }
+        }
+    }
+}

@@ -70,19 +70,23 @@ impl<R: BufRead> JsonDump<R> {
     }
 
     /// Reads a line that is not a record.
-    fn mark(&mut self, expected: &str) -> Result<(u64, Mark), ReadError> {
-        match self.lines.next()? {
-            None => Err(ReadError::Damaged(format!(
-                "the export is truncated: it ends before {expected}"
-            ))),
-            Some((line, text)) => parse_mark(text)
-                .map(|mark| (line, mark))
-                .map_err(|why| ReadError::Lost { line, why }),
+    fn mark(&mut self) -> Result<(u64, Mark), ReadError> {
+        let truncated = || {
+            ReadError::Damaged(match self.tables {
+                0 => "the export is truncated: it ends before its first table".to_owned(),
+                _ => format!("the export is truncated: it ends behind the table \"{}\"", self.name),
+            })
+        };
+        let Some((line, text)) = self.lines.next()? else { return Err(truncated()) };
+        if !is_whole(text) {
+            return Err(truncated());
         }
+        let mark = parse_mark(text).map_err(|why| ReadError::Lost { line, why })?;
+        Ok((line, mark))
     }
 
     fn begin(&mut self) -> Result<(), ReadError> {
-        let (line, mark) = self.mark("its first line")?;
+        let (line, mark) = self.mark()?;
         match mark.qpair_export {
             Some(VERSION) => {}
             Some(version) => {
@@ -99,6 +103,11 @@ impl<R: BufRead> JsonDump<R> {
     }
 }
 
+/// Whether a line was written to its end.
+fn is_whole(text: &[u8]) -> bool {
+    text.ends_with(b"}")
+}
+
 fn parse_mark(text: &[u8]) -> Result<Mark, String> {
     serde_json::from_slice(text)
         .map_err(|error| format!("the line is not one of an export: {error}"))
@@ -113,7 +122,7 @@ impl<R: BufRead + Send> ReadDump for JsonDump<R> {
         if self.page_size.is_none() && self.tables == 0 {
             self.begin()?;
         }
-        let (line, mark) = self.mark("its last line")?;
+        let (line, mark) = self.mark()?;
         if let Some(name) = mark.table {
             self.tables += 1;
             self.tally = Tally::new();
@@ -137,12 +146,16 @@ impl<R: BufRead + Send> ReadDump for JsonDump<R> {
     }
 
     fn read(&mut self, record: &mut Record) -> Result<Option<Range<u64>>, ReadError> {
-        let Some((line, text)) = self.lines.next()? else {
-            return Err(ReadError::Damaged(format!(
+        let truncated = || {
+            ReadError::Damaged(format!(
                 "the export is truncated: it ends within the table \"{}\", after record {}",
                 self.name, self.tally.records
-            )));
+            ))
         };
+        let Some((line, text)) = self.lines.next()? else { return Err(truncated()) };
+        if !is_whole(text) {
+            return Err(truncated());
+        }
         let lost = |why| ReadError::Lost { line, why };
         if text.starts_with(b"{\"key") {
             parse_json(text, "key", &self.value, record).map_err(lost)?;

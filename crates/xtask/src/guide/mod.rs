@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "target/ci/qpair")]
     qpair: PathBuf,
 
-    /// The pages [default: all of docs/guide]
+    /// The pages [default: all of docs/guide and docs/reference]
     pages: Vec<PathBuf>,
 }
 
@@ -76,11 +76,10 @@ fn check(options: &Options) -> std::io::Result<Vec<String>> {
         }
         session::run(&qpair, &steps)?.into_iter().for_each(|(line, fault)| at(line, fault));
         let (seconds, faults) = (start.elapsed().as_secs_f64(), faults.len() - before);
-        println!(
-            "{}: {} commands run, {faults} faults, {seconds:.1} s",
-            page.display(),
-            steps.len()
-        );
+        if !blocks.is_empty() {
+            let (page, steps) = (page.display(), steps.len());
+            println!("{page}: {steps} commands run, {faults} faults, {seconds:.1} s");
+        }
     }
     Ok(faults)
 }
@@ -89,11 +88,13 @@ fn pages(given: &[PathBuf]) -> std::io::Result<Vec<PathBuf>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
-    let entries = folder.canonicalize()?.read_dir()?;
-    let mut pages = entries
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<std::io::Result<Vec<PathBuf>>>()?;
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").canonicalize()?;
+    let mut pages = Vec::new();
+    for folder in ["guide", "reference"] {
+        for entry in docs.join(folder).read_dir()? {
+            pages.push(entry?.path());
+        }
+    }
     pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
     pages.sort();
     Ok(pages)
