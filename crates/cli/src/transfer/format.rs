@@ -197,10 +197,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read(tables in tables()) {
             for format in [WriteFormat::Json, WriteFormat::Binary] {
-                prop_assert_eq!(read(None, &write(format, &tables)).as_ref(), Some(&tables));
+                prop_assert_eq!(read(None, &write(format, &tables)), Some(tables.clone()));
             }
             let mdb = write(WriteFormat::Mdb, &tables);
-            prop_assert_eq!(read(Some(ReadFormat::Mdb), &mdb).as_ref(), Some(&tables));
+            prop_assert_eq!(read(Some(ReadFormat::Mdb), &mdb), Some(tables));
         }
 
         #[test]
