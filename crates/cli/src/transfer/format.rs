@@ -211,6 +211,37 @@ mod tests {
         }
     }
 
+    /// Exports of version 1 stay readable: the example of the reference page.
+    #[test]
+    fn version_1_stays() {
+        let json = "\
+            {\"qpair_export\":1,\"page_size\":4096}\n\
+            {\"table\":\"users\"}\n\
+            {\"key\":\"ada\",\"value\":\"1815\"}\n\
+            {\"key_hex\":\"ff00\",\"value\":\"a line\\n\"}\n\
+            {\"end\":\"table\",\"records\":2,\"crc32\":\"e6dc126e\"}\n\
+            {\"end\":\"export\",\"tables\":1}\n";
+        assert!(include_str!("../../../../docs/reference/export.md").contains(json));
+        let binary = [
+            &b"QPEXPORT\x01\0\0\0\0\x10\0\0"[..],
+            b"\xf0\xff\xff\xff\x05\0\0\0users",
+            b"\x03\0\0\0\x04\0\0\0ada1815",
+            b"\x02\0\0\0\x07\0\0\0\xff\0a line\n",
+            b"\xf1\xff\xff\xff\x02\0\0\0\0\0\0\0\x6e\x12\xdc\xe6",
+            b"\xf2\xff\xff\xff\x01\0\0\0\0\0\0\0",
+        ]
+        .concat();
+        let records =
+            vec![(b"ada".to_vec(), b"1815".to_vec()), (b"\xff\0".to_vec(), b"a line\n".to_vec())];
+        let tables = vec![("users".to_owned(), records)];
+        for (format, bytes) in
+            [(WriteFormat::Json, json.as_bytes()), (WriteFormat::Binary, &binary)]
+        {
+            assert_eq!(write(format, &tables), bytes, "{format:?}");
+            assert_eq!(read(None, bytes).as_ref(), Some(&tables), "{format:?}");
+        }
+    }
+
     #[test]
     fn each_cut_and_each_changed_byte_is_noticed() {
         let record = |key: &str| (key.into(), b"a value".to_vec());
