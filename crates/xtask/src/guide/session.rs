@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::blocks::Step;
 
 /// The time that a page may take, in seconds.
-const LIMIT_S: &str = "60";
+const LIMIT_S: &str = "180";
 /// The beginning of lines that the script prints between commands.
 const MARK: &str = "end-of-step-7a1c";
 
