@@ -5,6 +5,7 @@
 
 mod instructions;
 mod nightly;
+mod package;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ enum Task {
     Powercut(powercut::Options),
     /// Counts the instructions of operations, and compares them with recorded counts
     Instructions(instructions::Options),
+    /// Builds a static program and makes packages of it: .deb, .rpm, an image, a list of crates
+    Package(package::Options),
     /// Runs the tests that take hours, and writes their results into the documents
     Nightly(nightly::Options),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Task::Isolation(options) => isolation::run(&options),
         Task::Powercut(options) => powercut::run(&options),
         Task::Instructions(options) => instructions::run(&options),
+        Task::Package(options) => package::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }
 }

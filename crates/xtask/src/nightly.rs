@@ -48,8 +48,18 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 9] =
-    ["sim", "isolation", "powercut", "hba", "doorbells", "hostile", "asan", "guest", "fuzz"];
+const PARTS: [&str; 10] = [
+    "sim",
+    "isolation",
+    "powercut",
+    "hba",
+    "doorbells",
+    "hostile",
+    "asan",
+    "guest",
+    "package",
+    "fuzz",
+];
 /// The number of transactions of one run of the part `isolation`.
 const ISOLATION_RUN: u64 = 3000;
 /// The number of states of one incarnation in the part `powercut`, and of one run, which has three
@@ -152,6 +162,10 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
         ),
         "asan" => (vec![("ASAN", "all".to_owned())], "the whole workspace".to_owned()),
         "guest" => (vec![("GUEST", "all".to_owned())], "every test on both kernels".to_owned()),
+        "package" => (
+            vec![("PACKAGE", "all".to_owned())],
+            "a static program from two folders, every crate from its package".to_owned(),
+        ),
         _ => (
             vec![
                 ("FUZZ_SECONDS", options.fuzz_seconds.to_string()),
@@ -215,6 +229,7 @@ fn tells(part: &str, line: &str) -> bool {
                 || line.contains("got as far")
         }
         "guest" => line.starts_with("--- ") && line.contains("failed"),
+        "package" => line.ends_with(" crates") || line.contains(" crates are listed"),
         _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),
     }
 }
