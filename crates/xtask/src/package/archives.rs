@@ -1,4 +1,5 @@
-//! The Debian package and the RPM. Their own tools write them, from one tree and one set of scripts.
+//! The Debian package and the RPM. Their own tools write them, from one tree and one set of
+//! scripts.
 
 use std::fs;
 use std::path::Path;
@@ -72,7 +73,7 @@ impl Archives<'_> {
         }
         let file = format!("qpair_{}_{architecture}.deb", self.release.version);
         let mut dpkg = Command::new("dpkg-deb");
-        dpkg.args(["--root-owner-group", "-Zxz", "--build"]).arg(&tree.root);
+        dpkg.args(["--root-owner-group", "-Zgzip", "--build"]).arg(&tree.root);
         dpkg.arg(self.out.join(file)).env_clear().envs(environment(self.release));
         output(&mut dpkg, b"")?;
         fs::remove_dir_all(tree.root)?;

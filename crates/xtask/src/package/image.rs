@@ -1,5 +1,5 @@
-//! An image for containers, as the OCI image layout describes it: a folder of blobs with the program
-//! as the only layer. No container engine takes part.
+//! An image for containers, as the OCI image layout describes it: a folder of blobs with the
+//! program as the only layer. No container engine takes part.
 
 use std::fs;
 use std::path::Path;

@@ -43,8 +43,8 @@ fn has_loader(bytes: &[u8]) -> Option<bool> {
     Some(kinds.collect::<Option<Vec<u32>>>()?.contains(&PT_INTERP))
 }
 
-/// Builds the static program, without paths of this machine in it. With cargo-auditable it holds the
-/// list of its crates, which `cargo audit bin` reads.
+/// Builds the static program, without paths of this machine in it. With cargo-auditable it holds
+/// the list of its crates, which `cargo audit bin` reads.
 pub(super) fn build(source: &Path, profile: &str, notes: &mut Vec<String>) -> Result<PathBuf> {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let folder = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
