@@ -178,7 +178,8 @@ pub mod unstable {
     pub use qpair_engine::{LogPlace, StoreOptions, WorkerCycles};
     pub use qpair_kernel::probe;
 
-    /// The features that the library was built with.
+    /// The features that the library was built with, for `qpair --version`.
+    #[doc(hidden)]
     pub const FEATURES: &[&str] = &[
         #[cfg(feature = "drivers")]
         "drivers",
