@@ -3,7 +3,7 @@
 //!
 //!   golden FOLDER    closed; striped-0, striped-1 and striped-log; killed
 //!
-//! It ends by a signal, because a store that a process leaves behind has changes in its log.
+//! The program ends by a signal, so that the last stores have changes in their logs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "an error ends it, with a message")]
