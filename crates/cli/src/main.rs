@@ -10,6 +10,7 @@
 //! - `parse/`: arguments of several commands: which store and how to open it, keys, sizes.
 //! - `events/`: logs.
 //! - `show/`: output that survives a closed pipe, bars, words for numbers.
+//! - `version`: the build of this command.
 //! - `interrupt`, `failure`: requests to stop, and errors with a way out.
 //!
 //! Everything about stores is in the library `qpair`. This crate parses arguments and prints
@@ -31,6 +32,7 @@ mod parse;
 mod show;
 mod study;
 mod transfer;
+mod version;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ Exit codes:
 /// STORE is a file, a block device, or a device specifier such as stripe:unit=64KiB:A+B. Sizes are
 /// written as 4096, 64KiB, 1.5GiB.
 #[derive(Parser)]
-#[command(name = "qpair", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "qpair", version, long_version = version::long(), after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,

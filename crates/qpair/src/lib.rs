@@ -177,6 +177,15 @@ pub mod unstable {
     pub use qpair_block as block;
     pub use qpair_engine::{LogPlace, StoreOptions, WorkerCycles};
     pub use qpair_kernel::probe;
+
+    /// The features that the library was built with, for `qpair --version`.
+    #[doc(hidden)]
+    pub const FEATURES: &[&str] = &[
+        #[cfg(feature = "drivers")]
+        "drivers",
+        #[cfg(feature = "metrics")]
+        "metrics",
+    ];
 }
 
 /// Compiles the example of the README.

@@ -6,6 +6,7 @@
 mod guide;
 mod instructions;
 mod nightly;
+mod package;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ enum Task {
     Guide(guide::Options),
     /// Counts the instructions of operations, and compares them with recorded counts
     Instructions(instructions::Options),
+    /// Builds a static program and makes packages of it: .deb, .rpm, an image, a list of crates
+    Package(package::Options),
     /// Runs the tests that take hours, and writes their results into the documents
     Nightly(nightly::Options),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Task::Powercut(options) => powercut::run(&options),
         Task::Guide(options) => guide::run(&options),
         Task::Instructions(options) => instructions::run(&options),
+        Task::Package(options) => package::run(&options),
         Task::Nightly(options) => nightly::run(&options),
     }
 }

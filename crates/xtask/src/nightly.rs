@@ -48,7 +48,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "sim",
     "isolation",
     "powercut",
@@ -57,6 +57,7 @@ const PARTS: [&str; 10] = [
     "hostile",
     "asan",
     "guide",
+    "package",
     "guest",
     "fuzz",
 ];
@@ -163,6 +164,10 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
         "asan" => (vec![("ASAN", "all".to_owned())], "the whole workspace".to_owned()),
         "guide" => (vec![("GUIDE", "install".to_owned())], "commands and the book".to_owned()),
         "guest" => (vec![("GUEST", "all".to_owned())], "every test on both kernels".to_owned()),
+        "package" => (
+            vec![("PACKAGE", "all".to_owned())],
+            "a static program from two folders, every crate from its package".to_owned(),
+        ),
         _ => (
             vec![
                 ("FUZZ_SECONDS", options.fuzz_seconds.to_string()),
@@ -227,6 +232,7 @@ fn tells(part: &str, line: &str) -> bool {
         }
         "guide" => line.ends_with(" all links lead somewhere"),
         "guest" => line.starts_with("--- ") && line.contains("failed"),
+        "package" => line.ends_with(" crates") || line.contains(" crates are listed"),
         _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),
     }
 }

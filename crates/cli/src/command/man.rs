@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{Resettable, Str};
 use clap::{Args, Command};
 
 use crate::failure::{Exit, Failure, Result};
@@ -55,6 +56,8 @@ fn page(command: &Command) -> Result<Vec<u8>> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
     let named = command.clone().name(title(command)).override_usage(usage);
+    // The page names one version, not the build.
+    let named = named.long_version(Resettable::<Str>::Reset);
     clap_mangen::Man::new(named)
         .source(concat!("qpair ", env!("CARGO_PKG_VERSION")))
         .render(&mut bytes)

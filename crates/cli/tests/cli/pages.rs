@@ -37,6 +37,21 @@ fn pages_of_all_commands_are_written() {
 }
 
 #[test]
+fn the_version_names_the_build() {
+    let directory = Directory::new();
+    let said = directory.run("--version").done();
+    let mut lines = said.lines();
+    let short = concat!("qpair ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(lines.next(), Some(short));
+    for (name, value) in [("commit: ", ""), ("target: ", "-linux-"), ("features: ", "drivers")] {
+        let line = lines.next().unwrap();
+        assert!(line.len() > name.len() && line.starts_with(name) && line.contains(value), "{said}");
+    }
+    assert_eq!(directory.run("-V").done().trim(), short);
+    assert!(!directory.run("man").done().contains("commit: "), "pages do not change with a commit");
+}
+
+#[test]
 fn shells_complete_every_option() {
     let directory = Directory::new();
     let names = options(&directory);
