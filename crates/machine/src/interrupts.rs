@@ -49,20 +49,25 @@ impl Interrupts {
     }
 }
 
-/// Returns the interrupts of all vectors of a PCI function since they were set up; `None` if the
-/// function has no vectors now.
+/// Returns the interrupts of a PCI function since its driver set them up, of all vectors; `None` if
+/// there is no such function.
 #[must_use]
 pub fn function_interrupts(root: &Root, address: &str) -> Option<u64> {
-    let vectors = root.names(format!("/sys/bus/pci/devices/{address}/msi_irqs"));
-    if vectors.is_empty() {
+    let folder = format!("/sys/bus/pci/devices/{address}");
+    if !root.exists(&folder) {
         return None;
+    }
+    let mut vectors = root.names(format!("{folder}/msi_irqs"));
+    if vectors.is_empty() {
+        // Without vectors only a line can interrupt, if a driver has asked for it.
+        vectors.extend(root.text(format!("{folder}/irq")));
     }
     let text = root.text("/proc/interrupts")?;
     let mut lines = text.lines();
     let cpus = lines.next()?.split_whitespace().count();
     let count = |line: &str| -> Option<u64> {
         let (number, counts) = line.split_once(':')?;
-        let is_its = vectors.iter().any(|vector| vector == number.trim());
+        let is_its = vectors.iter().any(|vector| vector.trim() == number.trim());
         let counts =
             counts.split_whitespace().take(cpus).map_while(|word| word.parse::<u64>().ok());
         is_its.then(|| counts.sum())
@@ -89,5 +94,8 @@ mod tests {
         let root = Root::at(folder.path());
         assert_eq!(function_interrupts(&root, "0000:03:00.0"), Some(17));
         assert_eq!(function_interrupts(&root, "0000:04:00.0"), None);
+        // A driver that polls has no vectors.
+        std::fs::remove_dir_all(&irqs).unwrap();
+        assert_eq!(function_interrupts(&root, "0000:03:00.0"), Some(0));
     }
 }

@@ -111,7 +111,9 @@ impl Loan {
             return Ok(());
         }
         if self.is_at_home(&function) {
-            free(&function)?;
+            // The check sees only drives that the kernel has found again.
+            self.all_back()?;
+            self.check_free()?;
         }
         if driver == VFIO_PCI {
             sysfs::bind(&root, self.address)?;
@@ -192,6 +194,11 @@ impl Loan {
     pub fn end(mut self) -> Result<()> {
         self.ended = true;
         settle(self.address, &self.original, &self.note)?;
+        self.all_back()
+    }
+
+    /// Waits for all drives behind a SAS controller.
+    fn all_back(&self) -> Result<()> {
         self.units.iter().try_for_each(|unit| self.block_device(*unit).map(drop))
     }
 
