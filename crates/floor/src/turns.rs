@@ -116,7 +116,8 @@ fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Resu
 /// The longest turn in which work is counted.
 const COUNTED_MAX: Duration = Duration::from_millis(200);
 
-/// Runs a turn of each load over each way in which the work is counted.
+/// Runs a turn of each load over each way in which the work is counted. All loads of a way run
+/// together, so that a drive on loan changes its driver once for each way.
 pub(crate) fn look_for_counts(
     options: &Options,
     drive: &mut dyn Reach,
@@ -124,36 +125,42 @@ pub(crate) fn look_for_counts(
     watcher: &dyn Watcher,
 ) -> Result<()> {
     let length = Length { ramp: Duration::ZERO, run: options.time.min(COUNTED_MAX) };
-    let root = qpair_machine::Root::system();
-    for point in &mut report.points {
-        let load = point.load;
-        for ways in &mut point.ways {
+    for (at, way) in report.ways().into_iter().enumerate() {
+        for point in &mut report.points {
+            let load = point.load;
             let stop = || watcher.stop();
             let ask = Ask { load: &load, length, seed: options.seed, stop: &stop };
-            // After the first turn the drive is with the driver of the way.
-            drive.turn(ways.way, ask)?;
-            let function = drive.function();
-            let interrupts = || qpair_machine::function_interrupts(&root, function.as_deref()?);
-            let (interrupts_before, cpu_before) = (interrupts(), processor_ns());
-            let turn = drive.turn(ways.way, ask)?;
+            let counts = counts_of(drive, way, ask)?;
             if watcher.stop() {
                 report.interrupted = true;
                 return Ok(());
             }
-            let own_time = !matches!(ways.way, Way::Fio) && turn.system_calls.is_some();
-            ways.counts = Some(Counts {
-                ios: turn.ios,
-                interrupts: interrupts_before
-                    .zip(interrupts())
-                    .map(|(before, after)| after.saturating_sub(before)),
-                doorbells: turn.commands_and_doorbells.map(|(_, rung)| rung),
-                system_calls: turn.system_calls,
-                copied: turn.copied,
-                processor_us: own_time.then(|| (processor_ns() - cpu_before) as f64 / 1e3),
-            });
+            if let Some(turns) = point.ways.get_mut(at) {
+                turns.counts = Some(counts);
+            }
         }
     }
     Ok(())
+}
+
+fn counts_of(drive: &mut dyn Reach, way: Way, ask: Ask<'_>) -> Result<Counts> {
+    // After the first turn the drive is with the driver of the way.
+    drive.turn(way, ask)?;
+    let (root, function) = (qpair_machine::Root::system(), drive.function());
+    let interrupts = || qpair_machine::function_interrupts(&root, function.as_deref()?);
+    let (interrupts_before, before_ns) = (interrupts(), processor_ns());
+    let turn = drive.turn(way, ask)?;
+    let taken = interrupts_before.zip(interrupts()).map(|(before, now)| now.saturating_sub(before));
+    // A program of its own, or the kernel's module, ran the I/Os of the others.
+    let is_own = turn.system_calls.is_some();
+    Ok(Counts {
+        ios: turn.ios,
+        interrupts: taken,
+        doorbells: turn.commands_and_doorbells.map(|(_, rung)| rung),
+        system_calls: turn.system_calls,
+        copied: turn.copied,
+        processor_us: is_own.then(|| (processor_ns() - before_ns) as f64 / 1e3),
+    })
 }
 
 /// Returns the processor time of this program so far.
