@@ -4,8 +4,8 @@
 //! Invariants:
 //! - While a point runs, the drives are bound to the driver of its interface. At the end of the
 //!   study, even of a failed one, they are bound to their original driver.
-//! - Both drivers see the same drive: its size is equal, and for NVMe its serial number. A SAS drive
-//!   is found by its SAS address under both.
+//! - Both drivers see the same drive: its size is equal, and for NVMe its serial number. A SAS
+//!   drive is found by its SAS address under both.
 
 use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::{Drivers, Loan, Named, Unit};
