@@ -91,6 +91,7 @@ impl Hwperf {
             percentiles_us: [latency.p50, latency.p90, latency.p99, latency.p999].map(us),
             commands_and_doorbells: Some((found.ios, found.doorbells)),
             backwards: found.backwards,
+            ..Turn::default()
         })
     }
 

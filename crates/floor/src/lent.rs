@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
+use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::{Drivers, Loan, Named};
 use qpair_kernel::{Interface, Mode};
 use qpair_pci::sysfs::VFIO_PCI;
@@ -17,10 +17,11 @@ use crate::fio;
 use crate::hwperf::{About, Hwperf};
 use crate::load::Load;
 use crate::module::{self, HWPERF, Private};
+use crate::own::Own;
 use crate::paths::{Ask, Drive, Reach, stack, until_counted};
 use crate::report::{Parts, Report, Turn, Way};
 use crate::turn::Length;
-use crate::turns::{KernelDrive, Limits, Options, Watcher, choose, rounds};
+use crate::turns::{KernelDrive, Limits, Options, Watcher, choose, look_for_counts, rounds};
 
 /// The longest turn with tracepoints: its events must fit into the kernel's buffer.
 const TRACED_MAX: Duration = Duration::from_millis(200);
@@ -29,8 +30,15 @@ pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher)
     let named = Named::find(&drive.name)?;
     let loan = Loan::begin(named.address)?;
     let folder = Private::make(named.address)?;
-    let mut lent =
-        Lent { loan, named, folder, drivers: options.drivers.clone(), user: None, size_bytes: 0 };
+    let mut lent = Lent {
+        loan,
+        named,
+        folder,
+        drivers: options.drivers.clone(),
+        has_module: !drive.without_module,
+        user: None,
+        size_bytes: 0,
+    };
     let outcome = lent.measure(options, drive, watcher);
     match (outcome, lent.end()) {
         (outcome, Ok(())) => outcome,
@@ -47,6 +55,8 @@ struct Lent {
     named: Named,
     folder: Private,
     drivers: Drivers,
+    /// Whether the kernel module measures the floor.
+    has_module: bool,
     /// The drive while this program drives it.
     user: Option<Drive>,
     size_bytes: u64,
@@ -59,32 +69,30 @@ impl Lent {
         drive: &KernelDrive,
         watcher: &dyn Watcher,
     ) -> Result<Report> {
-        let file = match &drive.module {
-            Some(file) => file.clone(),
-            None => {
-                watcher.at(0, 1, "building the module");
-                module::build(self.folder.path(), drive.headers.as_deref())?
-            }
-        };
-        if module::load(&file, self.named.unit)? {
-            self.loan.needs_module(HWPERF)?;
-        }
-        let about = self.module()?.about()?;
-        let mut limits = limits_of(&about);
-        self.size_bytes = limits.size_bytes;
         let (mut ways, mut notes) = (vec![Way::Floor], Vec::new());
-        let mut mode = format!("{}; floor: the kernel's module {HWPERF}", self.named.about);
+        let mut mode = self.named.about.clone();
+        let (mut limits, has_module) = (None, self.has_module);
+        if has_module {
+            limits = Some(self.load_module(drive, watcher)?);
+            mode += &format!("; floor: the kernel's module {HWPERF}");
+        }
         match self.user() {
             Ok(drive) => {
-                limits = limits.and(Limits::of(&drive.device));
-                mode += &format!("; driver: {}", drive.device.info().mode);
-                ways.extend([Way::UserFloor, Way::Driver, Way::Stack]);
+                let own = drive.own.limits();
+                limits = Some(limits.map_or(own, |of_module: Limits| of_module.and(own)));
+                mode += &format!("; driver: {}", drive.own.device().info().mode);
+                ways.extend(has_module.then_some(Way::UserFloor));
+                ways.extend([Way::Driver, Way::Stack]);
             }
-            Err(cause) if cause.kind() == ErrorKind::Unsupported => {
+            Err(cause) if cause.kind() == ErrorKind::Unsupported && has_module => {
                 notes.push(format!("this program's driver is left out: {cause}"));
             }
             Err(error) => return Err(error),
         }
+        let Some(limits) = limits else {
+            return Err(Error::new(ErrorKind::Unsupported, "no driver measures the floor"));
+        };
+        self.size_bytes = limits.size_bytes;
         ways.push(Way::IoUring);
         match fio::version() {
             Some(version) => {
@@ -97,13 +105,33 @@ impl Lent {
         let (seconds, name) = (options.time.as_secs_f64(), drive.name.clone());
         let mut report = Report::new(name, mode, seconds, options.repeat);
         report.notes = notes;
-        choose(&mut report, options, &limits, &ways, watcher)?;
+        let own = self.user.as_ref().map(|drive| &drive.own);
+        choose(&mut report, options, &limits, own, &ways, watcher)?;
         rounds(options, self, &mut report, watcher)?;
         report.compare();
+        if !report.interrupted {
+            look_for_counts(options, self, &mut report, watcher)?;
+        }
         if !report.interrupted {
             self.look_for_parts(options, &mut report, watcher)?;
         }
         Ok(report)
+    }
+
+    /// Builds the module if necessary and loads it. Returns the limits of the drive under it.
+    fn load_module(&mut self, drive: &KernelDrive, watcher: &dyn Watcher) -> Result<Limits> {
+        let file = match &drive.module {
+            Some(file) => file.clone(),
+            None => {
+                watcher.at(0, 1, "building the module");
+                module::build(self.folder.path(), drive.headers.as_deref())?
+            }
+        };
+        if module::load(&file, self.named.unit)? {
+            self.loan.needs_module(HWPERF)?;
+        }
+        let about = self.module()?.about()?;
+        Ok(limits_of(&about))
     }
 
     fn end(mut self) -> Result<()> {
@@ -121,11 +149,10 @@ impl Lent {
     /// Binds the drive to this program's driver.
     fn user(&mut self) -> Result<&mut Drive> {
         if self.user.is_none() {
-            let name = self.named.own_name()?;
+            let spec = self.named.own_spec();
             self.loan.to(VFIO_PCI)?;
-            let device = self.drivers.nvme_device("nvme", &name)?;
-            let spec = DeviceSpec::parse(&format!("nvme:{name}"))?;
-            self.user = Some(Drive { spec, device, drivers: self.drivers.clone() });
+            let own = Own::open(&self.drivers, &spec)?;
+            self.user = Some(Drive { spec, own, drivers: self.drivers.clone() });
         }
         let gone =
             || Error::new(ErrorKind::Gone, "the drive that was opened just now has disappeared");
@@ -192,11 +219,11 @@ impl Lent {
 impl Reach for Lent {
     fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn> {
         match way {
-            Way::Floor => {
+            Way::Floor if self.has_module => {
                 let module = self.module()?;
                 until_counted(ask, |ask| module.turn(ask))
             }
-            Way::UserFloor | Way::Driver | Way::Stack => self.user()?.turn(way, ask),
+            Way::Floor | Way::UserFloor | Way::Driver | Way::Stack => self.user()?.turn(way, ask),
             Way::IoUring => self.io_uring(ask),
             Way::Fio => {
                 let device = self.kernel(ask.load)?;
@@ -204,6 +231,10 @@ impl Reach for Lent {
                 until_counted(ask, |ask| fio::turn(&device, folder, self.size_bytes, ask))
             }
         }
+    }
+
+    fn function(&self) -> Option<String> {
+        Some(self.named.address.to_string())
     }
 }
 

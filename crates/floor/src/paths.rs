@@ -1,25 +1,23 @@
 //! Runs turns over each way to the drive.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use qpair_block::{
-    Arena, BlockDevice, Buffer, ChannelOptions, Completion, DeviceSpec, Error, ErrorKind,
-    IoChannel, Op, Request, Result,
+    BlockDevice, Buffer, Completion, DeviceSpec, Error, ErrorKind, IoChannel, Request, Result,
 };
 use qpair_drivers::Drivers;
 use qpair_kernel::Mode;
-use qpair_nvme::{NvmeDevice, PrebuiltQueue};
 use qpair_workload::{BlockSizes, Extent, Job, Latencies, Live, Observer, Order, Verbs, run};
 
 use crate::load::Load;
+use crate::own::{Own, buffers, channel_options};
 use crate::report::{Turn, Way};
 use crate::turn::{Counted, Length, Places, Slots, part, turn};
 
 /// The drive and its name.
 pub(crate) struct Drive {
     pub(crate) spec: DeviceSpec,
-    pub(crate) device: Arc<NvmeDevice>,
+    pub(crate) own: Own,
     pub(crate) drivers: Drivers,
 }
 
@@ -39,16 +37,22 @@ pub(crate) struct Ask<'a> {
 pub(crate) trait Reach {
     /// Runs one turn over a way.
     fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn>;
+
+    /// Returns the address of the drive's PCI function, if it is known.
+    fn function(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Reach for Drive {
     fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn> {
         match way {
-            Way::Floor | Way::UserFloor => self.jobs(ask, &|places| self.floor(ask, places)),
-            Way::Driver => self.jobs(ask, &|places| self.driver(ask, places)),
-            Way::Stack => {
-                stack(&self.drivers, &self.spec, Mode::default(), self.device.size_bytes(), ask)
-            }
+            Way::Floor | Way::UserFloor => self
+                .jobs(ask, &|places| measure(self.own.prebuilt(ask.load)?.as_mut(), ask, places)),
+            Way::Driver => self.jobs(ask, &|places| {
+                measure(&mut Channel::open(self.own.device(), ask.load)?, ask, places)
+            }),
+            Way::Stack => stack(&self.drivers, &self.spec, Mode::default(), self.size_bytes(), ask),
             Way::IoUring | Way::Fio => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{} runs over the kernel's driver", way.name()),
@@ -58,12 +62,16 @@ impl Reach for Drive {
 }
 
 impl Drive {
+    fn size_bytes(&self) -> u64 {
+        self.own.device().size_bytes()
+    }
+
     /// Runs all jobs of a load, each on its own thread.
     fn jobs(&self, ask: Ask<'_>, one: &(dyn Fn(Places) -> Result<Mine> + Sync)) -> Result<Turn> {
         let Ask { load, seed, .. } = ask;
         let counted: Vec<Result<Mine>> = std::thread::scope(|scope| {
             let running: Vec<_> = (0..load.jobs)
-                .map(|job| Places::new(load, job, self.device.size_bytes(), seed))
+                .map(|job| Places::new(load, job, self.size_bytes(), seed))
                 .map(|places| std::thread::Builder::new().spawn_scoped(scope, move || one(places)))
                 .collect();
             let joined = running.into_iter().map(|thread| {
@@ -78,9 +86,10 @@ impl Drive {
             joined.collect()
         });
         let (mut latencies, mut ios_per_s, mut seconds) = (Latencies::default(), 0.0, 0.0_f64);
-        let mut doorbells = None;
+        let (mut doorbells, mut calls_and_copies) = (None, (0, 0));
         for job in counted {
-            let Mine { counted, doorbells: own } = job?;
+            let Mine { counted, doorbells: own, calls_and_copies: (calls, copies) } = job?;
+            calls_and_copies = (calls_and_copies.0 + calls, calls_and_copies.1 + copies);
             ios_per_s += counted.latencies.len() as f64 / counted.seconds.max(1e-9);
             seconds = seconds.max(counted.seconds);
             latencies.add(&counted.latencies);
@@ -91,24 +100,17 @@ impl Drive {
         }
         let bytes_per_s = ios_per_s * f64::from(load.workload.block_bytes);
         let turn = Turn::of(&latencies, (ios_per_s, bytes_per_s), seconds);
-        Ok(Turn { commands_and_doorbells: doorbells, ..turn })
+        let (system_calls, copied) = (Some(calls_and_copies.0), Some(calls_and_copies.1));
+        Ok(Turn { commands_and_doorbells: doorbells, system_calls, copied, ..turn })
     }
+}
 
-    fn floor(&self, ask: Ask<'_>, places: Places) -> Result<Mine> {
-        let Ask { load, length, stop, .. } = ask;
-        let op = if load.workload.write { Op::Write } else { Op::Read };
-        let queue = self.device.open_prebuilt(op, load.workload.block_bytes, load.depth)?;
-        let mut slots = Prebuilt(queue);
-        let counted = turn(&mut slots, load, places, length, stop)?;
-        Ok(Mine { counted, doorbells: Some(slots.0.doorbells()) })
-    }
-
-    fn driver(&self, ask: Ask<'_>, places: Places) -> Result<Mine> {
-        let Ask { load, length, stop, .. } = ask;
-        let mut slots = Channel::open(self.device.as_ref(), load)?;
-        let counted = turn(&mut slots, load, places, length, stop)?;
-        Ok(Mine { counted, doorbells: None })
-    }
+/// Runs one job's turn over a queue.
+fn measure(slots: &mut dyn Slots, ask: Ask<'_>, places: Places) -> Result<Mine> {
+    let Ask { load, length, stop, .. } = ask;
+    let counted = turn(slots, load, places, length, stop)?;
+    let (doorbells, calls_and_copies) = (slots.doorbells(), slots.calls_and_copies());
+    Ok(Mine { counted, doorbells, calls_and_copies })
 }
 
 /// Runs the loop of `qpair bench io` over a device that one of the drivers opens.
@@ -124,6 +126,7 @@ pub(crate) fn stack(
         let jobs: Vec<Job> = (0..ask.load.jobs).map(of).collect();
         let report = run(drivers, &jobs, &Unseen(ask.stop))?;
         let (mut latencies, mut rates, mut seconds) = (Latencies::default(), (0.0, 0.0), 0.0_f64);
+        let mut system_calls = 0;
         for job in &report.jobs {
             if let Some(error) = &job.error {
                 return Err(Error::new(ErrorKind::Io, error.what.clone()));
@@ -131,8 +134,10 @@ pub(crate) fn stack(
             job.directions.iter().for_each(|direction| latencies.add(&direction.lat));
             rates = (rates.0 + job.ios_per_s(), rates.1 + job.bytes_per_s());
             seconds = seconds.max(job.elapsed.as_secs_f64());
+            system_calls += job.cpu.system_calls;
         }
-        Ok(Turn::of(&latencies, rates, seconds))
+        let turn = Turn::of(&latencies, rates, seconds);
+        Ok(Turn { system_calls: Some(system_calls), ..turn })
     })
 }
 
@@ -180,23 +185,7 @@ fn job(spec: &DeviceSpec, mode: Mode, size_bytes: u64, ask: Ask<'_>, number: u32
 struct Mine {
     counted: Counted,
     doorbells: Option<u64>,
-}
-
-struct Prebuilt(PrebuiltQueue);
-
-impl Slots for Prebuilt {
-    #[inline]
-    fn submit(&mut self, slot: u16, offset_bytes: u64) -> Result<()> {
-        match self.0.submit(slot, offset_bytes) {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::Io, format!("slot {slot} completed twice"))),
-        }
-    }
-
-    #[inline]
-    fn poll(&mut self, done: &mut Vec<u16>) -> Result<()> {
-        self.0.poll(done)
-    }
+    calls_and_copies: (u64, u64),
 }
 
 /// The driver's channel, with one request for each slot.
@@ -209,25 +198,13 @@ struct Channel {
 }
 
 impl Channel {
-    fn open(device: &NvmeDevice, load: &Load) -> Result<Self> {
-        let block_bytes = load.workload.block_bytes;
-        let buffer_bytes = (block_bytes as usize).next_power_of_two().max(4096);
-        let arena = Arena::new(buffer_bytes, load.depth, device.info().arena_options())
-            .map_err(|cause| Error::os(cause, "mapping memory to measure with"))?;
-        let options = ChannelOptions { depth: load.depth, arenas: vec![arena.clone()], wake: None };
-        let mut random = fastrand::Rng::with_seed(u64::from(load.depth));
-        let mut noise = vec![0; buffer_bytes];
-        let lease = || {
-            let mut buffer = arena.lease()?;
-            random.fill(&mut noise);
-            buffer.copy_from(0, &noise);
-            Some(Some(buffer))
-        };
+    fn open(device: &dyn BlockDevice, load: &Load) -> Result<Self> {
+        let (arena, buffers) = buffers(device, load)?;
         Ok(Self {
-            channel: device.open_channel(&options)?,
-            buffers: std::iter::from_fn(lease).collect(),
+            channel: device.open_channel(&channel_options(load, &arena))?,
+            buffers: buffers.into_iter().map(Some).collect(),
             completions: Vec::with_capacity(load.depth as usize),
-            block_bytes,
+            block_bytes: load.workload.block_bytes,
             write: load.workload.write,
         })
     }
@@ -263,6 +240,11 @@ impl Slots for Channel {
             done.push(slot);
         }
         Ok(())
+    }
+
+    fn calls_and_copies(&self) -> (u64, u64) {
+        let statistics = self.channel.statistics();
+        (statistics.system_calls, statistics.copied)
     }
 }
 

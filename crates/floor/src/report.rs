@@ -15,7 +15,8 @@ const FORMAT: (&str, u32) = ("qpair-floor", 1);
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// Prebuilt commands and nothing else, by this project's kernel module if there is one,
-    /// otherwise by its driver.
+    /// otherwise by its driver. For a SCSI disk of its driver: commands that are posted to the
+    /// low-level driver directly.
     Floor,
     /// Prebuilt commands by this project's driver, measured in addition to the module.
     UserFloor,
@@ -83,6 +84,12 @@ pub struct Turn {
     /// count as zero. Only the module's floor has them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub backwards: u64,
+    /// System calls of the measured time; `None` if they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_calls: Option<u64>,
+    /// I/Os whose data the driver copied; `None` if they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<u64>,
 }
 
 fn is_none(count: &u64) -> bool {
@@ -132,10 +139,31 @@ impl Gap {
     }
 }
 
+/// The work that a way's I/Os cost, counted in a turn of its own without a ramp.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    pub ios: u64,
+    /// The interrupts of the drive's controller, of all its drives; `None` if the drive has no
+    /// known PCI function.
+    pub interrupts: Option<u64>,
+    /// As [`Turn::commands_and_doorbells`].
+    pub doorbells: Option<u64>,
+    /// As [`Turn::system_calls`].
+    pub system_calls: Option<u64>,
+    /// As [`Turn::copied`].
+    pub copied: Option<u64>,
+    /// The processor time of this program in microseconds, in user mode and in the kernel; `None`
+    /// if another program or the kernel itself ran the I/Os.
+    pub processor_us: Option<f64>,
+}
+
 /// The turns of one way, by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
     pub way: Way,
+    /// The counted work; `None` if the run was ended before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
     /// The turns, one for each round.
     pub turns: Vec<Turn>,
     /// The gap to the floor; `None` for the floor itself.
@@ -185,7 +213,7 @@ pub struct Point {
 
 impl Point {
     pub(crate) fn new(load: Load, ways: &[Way]) -> Self {
-        let of = |way: &Way| Turns { way: *way, turns: Vec::new(), gap: None };
+        let of = |way: &Way| Turns { way: *way, counts: None, turns: Vec::new(), gap: None };
         let ways = ways.iter().map(of).collect();
         Self { load, ways, drive_is_busy: false, parts: None }
     }

@@ -2,7 +2,7 @@
 
 use qpair_plots::{Interval, number, range};
 
-use crate::report::{Parts, Point, Report, Turns};
+use crate::report::{Counts, Parts, Point, Report, Turns};
 
 /// The names of the columns, in the order of [`cells`].
 pub(crate) const COLUMNS: [&str; 9] = [
@@ -38,6 +38,7 @@ pub fn table(report: &Report) -> Vec<String> {
             std::iter::once(header).chain(point.ways.iter().map(cells)).collect();
         lines.extend(columns(&rows));
         lines.extend(counts(point).map(|line| format!("  {line}")));
+        lines.extend(work(point).map(|line| format!("  {line}")));
         lines.extend(point.parts.iter().map(|parts| format!("  {}", in_parts(parts))));
     }
     lines
@@ -69,6 +70,27 @@ pub(crate) fn counts(point: &Point) -> impl Iterator<Item = String> {
         Some(format!(
             "the {name} sent {commands} commands and rang {doorbells} submission doorbells{differ}"
         ))
+    })
+}
+
+/// Describes the work that was counted for each way.
+pub(crate) fn work(point: &Point) -> impl Iterator<Item = String> {
+    point.ways.iter().filter_map(|way| {
+        let Counts { ios, interrupts, doorbells, system_calls, copied, processor_us } =
+            way.counts?;
+        let each = |count: f64| number(count / ios.max(1) as f64);
+        let count = |what: &str, count: Option<u64>| {
+            Some(format!("{} {what} ({} an I/O)", count?, each(count? as f64)))
+        };
+        let parts = [
+            count("interrupts", interrupts),
+            count("doorbells", doorbells),
+            count("system calls", system_calls),
+            count("copies", copied),
+            processor_us.map(|us| format!("{} us of processor time an I/O", each(us))),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        Some(format!("counted, {}: {ios} I/Os, {}", way.way.name(), parts.join(", ")))
     })
 }
 

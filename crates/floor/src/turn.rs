@@ -14,6 +14,14 @@ pub(crate) trait Slots {
     fn submit(&mut self, slot: u16, offset_bytes: u64) -> Result<()>;
     /// Appends the slots whose I/O has completed, without waiting.
     fn poll(&mut self, done: &mut Vec<u16>) -> Result<()>;
+    /// Returns the number of doorbells rung; `None` if they are not counted.
+    fn doorbells(&self) -> Option<u64> {
+        None
+    }
+    /// Returns the number of system calls, and of I/Os whose data the driver copied.
+    fn calls_and_copies(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 /// The places of the I/Os of one job.

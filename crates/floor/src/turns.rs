@@ -6,15 +6,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Result};
+use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_drivers::Drivers;
-use qpair_nvme::NvmeDevice;
 pub use qpair_workload::Watcher;
 
 use crate::lent;
 use crate::load::Load;
+use crate::own::Own;
 use crate::paths::{Ask, Drive, Reach, ramp_of};
-use crate::report::{Point, Report, Turn, Way};
+use crate::report::{Counts, Point, Report, Turn, Way};
 use crate::turn::{Length, part};
 
 /// Options of a floor measurement.
@@ -37,7 +37,7 @@ pub struct Options {
 /// A drive, and the driver by which it is reached.
 #[derive(Clone, Debug)]
 pub enum Which {
-    /// A drive of this program's own driver: `nvme:` or `softnvme:`.
+    /// A drive of this program's own drivers: `nvme:`, `softnvme:` or `scsi:`.
     User(DeviceSpec),
     /// A drive of the kernel's driver. The kernel module, the kernel's driver and, if possible,
     /// this program's driver use it in turns.
@@ -60,6 +60,8 @@ impl Which {
 pub struct KernelDrive {
     /// The address of the drive, or its block device.
     pub name: String,
+    /// Whether the kernel module is left out. The floor is then that of this program's driver.
+    pub without_module: bool,
     /// The built module; `None`: it is built first.
     pub module: Option<PathBuf>,
     /// The kernel headers to build the module against; `None`: those of the running kernel.
@@ -89,31 +91,82 @@ pub fn run(options: &Options, watcher: &dyn Watcher) -> Result<Report> {
 }
 
 fn run_user(options: &Options, spec: &DeviceSpec, watcher: &dyn Watcher) -> Result<Report> {
-    let name = spec.to_string();
-    let DeviceSpec::Driven { driver: driver @ ("nvme" | "softnvme"), name: own } = spec else {
-        let context = format!("{name} is not driven by this program's NVMe driver");
-        return Err(Error::new(ErrorKind::Invalid, context).hint(
-            "name softnvme:size=1GiB, or nvme:0000:3b:00.0 after `qpair nvme bind 0000:3b:00.0`",
-        ));
-    };
-    let device = options.drivers.nvme_device(driver, own)?;
-    if *driver == "softnvme" {
+    let own = Own::open(&options.drivers, spec)?;
+    if let (Own::Nvme(device), DeviceSpec::Driven { driver: "softnvme", name }) = (&own, spec) {
         // The stack opens the drive by its name, and must get this one.
-        options.drivers.lend_soft(own, &device);
+        options.drivers.lend_soft(name, device);
     }
-    let mode = device.info().mode.clone();
-    let mut report = Report::new(name, mode, options.time.as_secs_f64(), options.repeat);
-    choose(&mut report, options, &Limits::of(&device), &Way::USER, watcher)?;
-    if *driver == "softnvme" {
+    let mode = own.device().info().mode.clone();
+    let (seconds, repeat) = (options.time.as_secs_f64(), options.repeat);
+    let mut report = Report::new(spec.to_string(), mode, seconds, repeat);
+    choose(&mut report, options, &own.limits(), Some(&own), &Way::USER, watcher)?;
+    if own.is_in_this_thread(spec) {
         report.notes.push(
             "the drive is software in the thread that polls: its floor is the model's own time"
                 .to_owned(),
         );
     }
-    let mut drive = Drive { spec: spec.clone(), device, drivers: options.drivers.clone() };
+    let mut drive = Drive { spec: spec.clone(), own, drivers: options.drivers.clone() };
     rounds(options, &mut drive, &mut report, watcher)?;
     report.compare();
+    look_for_counts(options, &mut drive, &mut report, watcher)?;
     Ok(report)
+}
+
+/// The longest turn in which work is counted.
+const COUNTED_MAX: Duration = Duration::from_millis(200);
+
+/// Runs a turn of each load over each way in which the work is counted. All loads of a way run
+/// together, so that a drive on loan changes its driver once for each way.
+pub(crate) fn look_for_counts(
+    options: &Options,
+    drive: &mut dyn Reach,
+    report: &mut Report,
+    watcher: &dyn Watcher,
+) -> Result<()> {
+    let length = Length { ramp: Duration::ZERO, run: options.time.min(COUNTED_MAX) };
+    for (at, way) in report.ways().into_iter().enumerate() {
+        for point in &mut report.points {
+            let load = point.load;
+            let stop = || watcher.stop();
+            let ask = Ask { load: &load, length, seed: options.seed, stop: &stop };
+            let counts = counts_of(drive, way, ask)?;
+            if watcher.stop() {
+                report.interrupted = true;
+                return Ok(());
+            }
+            if let Some(turns) = point.ways.get_mut(at) {
+                turns.counts = Some(counts);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn counts_of(drive: &mut dyn Reach, way: Way, ask: Ask<'_>) -> Result<Counts> {
+    // After the first turn the drive is with the driver of the way.
+    drive.turn(way, ask)?;
+    let (root, function) = (qpair_machine::Root::system(), drive.function());
+    let interrupts = || qpair_machine::function_interrupts(&root, function.as_deref()?);
+    let (interrupts_before, before_ns) = (interrupts(), processor_ns());
+    let turn = drive.turn(way, ask)?;
+    let taken = interrupts_before.zip(interrupts()).map(|(before, now)| now.saturating_sub(before));
+    // A program of its own, or the kernel's module, ran the I/Os of the others.
+    let is_own = turn.system_calls.is_some();
+    Ok(Counts {
+        ios: turn.ios,
+        interrupts: taken,
+        doorbells: turn.commands_and_doorbells.map(|(_, rung)| rung),
+        system_calls: turn.system_calls,
+        copied: turn.copied,
+        processor_us: is_own.then(|| (processor_ns() - before_ns) as f64 / 1e3),
+    })
+}
+
+/// Returns the processor time of this program so far.
+fn processor_ns() -> i128 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    i128::from(spent.tv_sec) * 1_000_000_000 + i128::from(spent.tv_nsec)
 }
 
 /// Runs all rounds. Points without a complete round are left out.
@@ -168,17 +221,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn of(device: &NvmeDevice) -> Self {
-        Self {
-            block_bytes: device.info().logical_block_bytes,
-            command_bytes_max: device.command_bytes_max(),
-            queues: device.controller().info().queues.into(),
-            depth_max: device.info().depth_max,
-            slots_max: u32::MAX,
-            size_bytes: device.size_bytes(),
-        }
-    }
-
     /// Returns the limits that satisfy both drivers.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
@@ -222,11 +264,12 @@ pub(crate) fn choose(
     report: &mut Report,
     options: &Options,
     limits: &Limits,
+    own: Option<&Own>,
     ways: &[Way],
     watcher: &dyn Watcher,
 ) -> Result<()> {
     for load in &options.loads {
-        match limits.unfit(load) {
+        match limits.unfit(load).or_else(|| own?.unfit(load)) {
             None => report.points.push(Point::new(*load, ways)),
             Some(why) => {
                 let words = load.workload.words();
@@ -326,6 +369,32 @@ mod tests {
     }
 
     #[test]
+    fn a_scsi_disk_has_a_floor_and_counts() {
+        let watch = Watch::default();
+        let loads = [("randread", 1, 1), ("read128k", 2, 2), ("randread", 1, 30)];
+        let spec = "scsi:soft:size=16MiB,queues=4,strict=on/0";
+        let report = run(&options(spec, &loads), &watch).unwrap();
+        assert_eq!(report.points.len(), 2, "{:?}", report.notes);
+        let left_out = watch.notes.into_inner().unwrap().join("\n");
+        assert!(left_out.contains("30 jobs: left out"), "{left_out}");
+        for point in &report.points {
+            assert_eq!(point.ways.iter().map(|way| way.way).collect::<Vec<_>>(), Way::USER);
+            for way in &point.ways {
+                assert!(way.turns.iter().all(|turn| turn.ios > 0), "{way:?}");
+                let counts = way.counts.unwrap();
+                assert!(counts.ios > 0 && counts.system_calls == Some(0), "{counts:?}");
+                assert_eq!(counts.interrupts, None, "a host of this process has no PCI function");
+                match way.way {
+                    // Those in flight at the end are commands, and not counted I/Os.
+                    Way::Floor => assert!(counts.doorbells.unwrap() >= counts.ios, "{counts:?}"),
+                    Way::Driver => assert_eq!(counts.copied, Some(0)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[test]
     fn nothing_is_written_without_a_word() {
         let options = options("softnvme:size=16MiB", &[("randread", 1, 1), ("randwrite", 1, 1)]);
         let error = run(&options, &Watch::default()).unwrap_err();
@@ -369,8 +438,7 @@ mod tests {
             &Watch::default(),
         );
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
-        for spec in ["ram:size=1MiB", "stripe:softnvme:size=1MiB+softnvme:size=1MiB", "scsi:soft/0"]
-        {
+        for spec in ["ram:size=1MiB", "stripe:softnvme:size=1MiB+softnvme:size=1MiB"] {
             let error = run(&self::options(spec, &[("randread", 1, 1)]), &Watch::default());
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid, "{spec}");
         }

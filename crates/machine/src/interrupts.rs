@@ -48,3 +48,54 @@ impl Interrupts {
         (found.vectors > 0).then_some(found)
     }
 }
+
+/// Returns the interrupts of a PCI function since its driver set them up, of all vectors; `None` if
+/// there is no such function.
+#[must_use]
+pub fn function_interrupts(root: &Root, address: &str) -> Option<u64> {
+    let folder = format!("/sys/bus/pci/devices/{address}");
+    if !root.exists(&folder) {
+        return None;
+    }
+    let mut vectors = root.names(format!("{folder}/msi_irqs"));
+    if vectors.is_empty() {
+        // Without vectors only a line can interrupt, if a driver has asked for it.
+        vectors.extend(root.text(format!("{folder}/irq")));
+    }
+    let text = root.text("/proc/interrupts")?;
+    let mut lines = text.lines();
+    let cpus = lines.next()?.split_whitespace().count();
+    let count = |line: &str| -> Option<u64> {
+        let (number, counts) = line.split_once(':')?;
+        let is_its = vectors.iter().any(|vector| vector.trim() == number.trim());
+        let counts =
+            counts.split_whitespace().take(cpus).map_while(|word| word.parse::<u64>().ok());
+        is_its.then(|| counts.sum())
+    };
+    Some(lines.filter_map(count).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_a_function_are_summed() {
+        let folder = tempfile::tempdir().unwrap();
+        let irqs = folder.path().join("sys/bus/pci/devices/0000:03:00.0/msi_irqs");
+        std::fs::create_dir_all(&irqs).unwrap();
+        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+        for vector in ["28", "30"] {
+            std::fs::write(irqs.join(vector), "msix\n").unwrap();
+        }
+        let text = "           CPU0       CPU1\n 28:  10  5  PCI-MSIX mpt3sas0-msix0\n \
+            29:  7  7  PCI-MSIX other\n 30:  0  2  PCI-MSIX mpt3sas0-msix1\nNMI:  1  1  Non-maskable\n";
+        std::fs::write(folder.path().join("proc/interrupts"), text).unwrap();
+        let root = Root::at(folder.path());
+        assert_eq!(function_interrupts(&root, "0000:03:00.0"), Some(17));
+        assert_eq!(function_interrupts(&root, "0000:04:00.0"), None);
+        // A driver that polls has no vectors.
+        std::fs::remove_dir_all(&irqs).unwrap();
+        assert_eq!(function_interrupts(&root, "0000:03:00.0"), Some(0));
+    }
+}

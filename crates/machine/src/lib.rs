@@ -47,7 +47,7 @@ pub use device::{Device, DeviceKind};
 pub use disk::{Disk, Queue};
 pub use examine::examine;
 pub use finding::{Area, Finding, Mend, Severity};
-pub use interrupts::Interrupts;
+pub use interrupts::{Interrupts, function_interrupts};
 pub use iommu::Iommu;
 pub use limits::{KernelSettings, Limit, Process};
 pub use machine::Machine;

@@ -123,6 +123,11 @@ impl Device {
         self.below.first()?.disks.first().map(|disk| disk.name.as_str())
     }
 
+    /// Returns the address of the PCI function of the drive below, if it is known.
+    pub(crate) fn function(&self) -> Option<&str> {
+        self.below.first()?.disks.last()?.pci_address.as_deref()
+    }
+
     /// Returns the size of the disk, if the device is on one.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         self.below.first()?.disks.first()?.size_bytes
@@ -182,15 +187,21 @@ impl Device {
         };
         let mut all: Vec<InterfaceReport> =
             try_interfaces(device).modes.into_iter().map(report).collect();
-        let lent = self.own_driver_spec.is_some();
+        let own = self.own_driver_spec.as_deref();
+        let lent = own.is_some();
+        let is_scsi = own.is_some_and(|spec| spec.starts_with("scsi:"));
+        let (name, about) = match is_scsi {
+            true => (USER_SCSI, "a SCSI disk driven from user space"),
+            false => (USER_SPACE, "NVMe driven from user space, as SPDK does"),
+        };
         all.push(InterfaceReport {
-            name: USER_SPACE.to_owned(),
-            about: "NVMe driven from user space, as SPDK does".to_owned(),
+            name: name.to_owned(),
+            about: about.to_owned(),
             ran_as: self.own_driver_spec.clone(),
             unavailable: lent.not().then(|| "the kernel drives this device".to_owned()),
             way_out: lent.not().then(|| {
-                "for an NVMe drive: --rebind, or qpair nvme bind ADDRESS and --device nvme:ADDRESS; the experiment user-space has the driver \
-                 on a soft drive"
+                "for an NVMe or SAS drive: --rebind, or qpair nvme bind ADDRESS and --device nvme:ADDRESS or scsi:ADDRESS/N; the experiment \
+                 user-space has the driver on a soft drive"
                     .to_owned()
             }),
         });

@@ -46,6 +46,10 @@ pub struct Measure {
     /// The number of context switches for each request, voluntary and involuntary, of the
     /// submitting threads.
     pub switches_per_io: f64,
+    /// The number of interrupts of the devices' PCI functions for each request; `None` if the
+    /// functions are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupts_per_io: Option<f64>,
     /// The number of instructions for each byte, of the submitting threads; `None` if the machine
     /// does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,6 +126,7 @@ impl Measure {
             }),
             system_calls_per_io: per_io(calls as f64),
             switches_per_io: per_io(switches as f64),
+            interrupts_per_io: None,
             instructions_per_byte: instructions
                 .filter(|count| *count > 0)
                 .map(|count| digits(count as f64 / bytes.max(1) as f64)),
@@ -152,6 +157,7 @@ impl Measure {
             Metric::CpuUsPerIo => self.cpu_us_per_io,
             Metric::SystemCallsPerIo => self.system_calls_per_io,
             Metric::SwitchesPerIo => self.switches_per_io,
+            Metric::InterruptsPerIo => return self.interrupts_per_io,
             Metric::IosPerCpuS => 1e6 / self.cpu_us_per_io.max(1e-9),
             Metric::KernelShare => self.kernel_share,
             Metric::HelperCores => self.helper_cores,
@@ -246,6 +252,8 @@ pub enum Metric {
     SystemCallsPerIo,
     /// The number of context switches for each request.
     SwitchesPerIo,
+    /// The number of interrupts for each request.
+    InterruptsPerIo,
     /// Processor time of a byte.
     CpuNsPerByte,
     /// The number of instructions for each byte.
@@ -273,7 +281,7 @@ impl Metric {
     #[must_use]
     pub fn least(self) -> f64 {
         match self {
-            Self::SystemCallsPerIo | Self::SwitchesPerIo => 1e-4,
+            Self::SystemCallsPerIo | Self::SwitchesPerIo | Self::InterruptsPerIo => 1e-4,
             _ => 0.0,
         }
     }
@@ -295,6 +303,7 @@ impl Metric {
             Self::CpuShare => ("processor time's share of the latency", 1.0),
             Self::SystemCallsPerIo => ("system calls per I/O", 1.0),
             Self::SwitchesPerIo => ("context switches per I/O", 1.0),
+            Self::InterruptsPerIo => ("interrupts per I/O", 1.0),
             Self::CpuNsPerByte => ("CPU ns per byte", 1.0),
             Self::InstructionsPerByte => ("instructions per byte", 1.0),
             Self::CacheMissShare => ("cache misses per reference", 1.0),

@@ -13,10 +13,10 @@ use crate::jobs::{Length, jobs};
 use crate::lab::{
     BARE_CALL, DURABLE, Device, EMPTY_POLL, FIO, FLOOR, Lab, TASK_SWITCH, THREAD_SWITCH,
 };
-use crate::measure::Measure;
+use crate::measure::{Measure, digits};
 use crate::options::Options;
 use crate::report::{Settings, StudyReport};
-use crate::session::{Clock, run_with};
+use crate::session::{Clock, Driver, run_with};
 
 /// Runs the points that this crate cannot run: those of a store, the switch of the engine's tasks,
 /// and the floor of a drive.
@@ -81,8 +81,11 @@ pub(crate) fn run_on(
             return Some(Err(error.to_string()));
         }
         if !is_outside(config) {
+            let before = interrupts(config, &lab_now);
             let run = Run { lab: &lab_now, settings: &settings, watcher };
-            return run.measure(config, round, &mut file_systems);
+            let found = run.measure(config, round, &mut file_systems)?;
+            let taken = before.zip(interrupts(config, &lab_now)).map(|(a, b)| b.saturating_sub(a));
+            return Some(found.map(|found| with_interrupts(found, taken, settings.ramp_s)));
         }
         let Some(outside) = &mut outside else {
             return Some(Err("the study has no runner for this point".to_owned()));
@@ -100,6 +103,26 @@ pub(crate) fn run_on(
     report.notes.extend(unwritten);
     report.notes.extend(busy);
     Ok(report)
+}
+
+/// Returns the interrupts so far of the PCI functions of a point's devices; `None` if the point has
+/// none, or one is not known.
+fn interrupts(config: &Config, lab: &Lab) -> Option<u64> {
+    Driver::of(config)?;
+    let first = config.first as usize;
+    let devices = lab.devices.get(first..)?.iter().take(config.drives as usize);
+    let mut functions = devices.map(Device::function).collect::<Option<Vec<&str>>>()?;
+    functions.sort_unstable();
+    functions.dedup();
+    let root = qpair_machine::Root::system();
+    functions.into_iter().map(|it| qpair_machine::function_interrupts(&root, it)).sum()
+}
+
+/// Adds the interrupts of a run to its results. The ramp's requests have interrupts too.
+fn with_interrupts(found: Measure, taken: Option<u64>, ramp_s: f64) -> Measure {
+    let requests = found.ios_per_s * (found.seconds + ramp_s);
+    let each = |taken: u64| digits(taken as f64 / requests.max(1.0));
+    Measure { interrupts_per_io: taken.map(each), ..found }
 }
 
 /// An observer that stops a run when the watcher wants to stop.

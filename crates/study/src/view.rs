@@ -6,7 +6,7 @@ use qpair_plots::{Confidence, Interval};
 
 use crate::against::Boot;
 use crate::config::Config;
-use crate::lab::{INTERFACES, USER_SPACE, is_kernel_s};
+use crate::lab::{INTERFACES, USER_SCSI, USER_SPACE, is_kernel_s};
 use crate::measure::Metric;
 use crate::need::{Need, no_interface};
 use crate::outcome::Threshold;
@@ -104,7 +104,7 @@ impl View<'_> {
     /// Returns the reason why a point has no runs.
     pub(crate) fn missing(&self, config: &Config) -> String {
         let name = config.interface.split(':').next().unwrap_or_default();
-        if (is_kernel_s(name) || name == USER_SPACE)
+        if (is_kernel_s(name) || [USER_SPACE, USER_SCSI].contains(&name))
             && let Err(why) = self.need(name)
         {
             return why;

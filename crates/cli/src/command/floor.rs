@@ -32,7 +32,7 @@ The report gives each gap in microseconds, in percent of the floor, and in perce
 drive is only read, unless --allow-writes is given.
 
 A DEVICE needs root and the kernel's headers. Nothing on it may be in use: its block devices disappear and come back \
-during the run; for a SAS disk, so do those of all disks behind its controller. The drive returns to its driver at \
+during the run; for a SAS disk, so do those of all disks behind its controller, which all must be free. The drive returns to its driver at \
 the end, also after Ctrl-C. After kill -9, run qpair floor --recover, or restart the machine. The module, hwperf, is \
 loaded for the run only.
 
@@ -44,6 +44,7 @@ Examples:
   sudo qpair floor 0000:3b:00.0 --paper table2 --out floor.html
   sudo qpair floor --recover
   qpair floor --build hwperf --headers /usr/src/linux-headers-6.12   the module only, for another machine
+  sudo qpair floor /dev/sdb --without-module --paper table3   a SAS disk, the kernel's stack and this program's
   qpair floor --user softnvme:size=1GiB,mdts=6
   qpair floor --user nvme:0000:3b:00.0 --rw randread --iodepth 1,4,16,64
   qpair floor --user nvme:0000:3b:00.0 --rw randwrite --allow-writes --json")]
@@ -53,8 +54,8 @@ pub(crate) struct Floor {
     #[arg(value_name = "DEVICE", required_unless_present_any = ["user", "recover", "build"])]
     device: Option<String>,
 
-    /// Measure a drive of this program's driver: nvme:ADDRESS (see qpair nvme bind) or
-    /// softnvme:size=1GiB
+    /// Measure a drive of this program's driver: nvme:ADDRESS or scsi:ADDRESS/N (see qpair nvme
+    /// bind), or softnvme:size=1GiB
     #[arg(long, value_name = "SPEC", conflicts_with = "device")]
     user: Option<DeviceSpec>,
 
@@ -74,6 +75,10 @@ pub(crate) struct Floor {
     /// Use this module, built earlier
     #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "build", "headers"])]
     module: Option<PathBuf>,
+
+    /// Leave out the kernel module: the floor is that of this program's driver, which needs VFIO
+    #[arg(long, conflicts_with_all = ["user", "build", "headers", "module"])]
+    without_module: bool,
 
     /// Workloads, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_workload)]
@@ -166,6 +171,7 @@ impl Floor {
             (Some(spec), _) => Which::User(spec.clone()),
             (None, Some(name)) => Which::Kernel(KernelDrive {
                 name: name.clone(),
+                without_module: self.without_module,
                 module: self.module.clone(),
                 headers: self.headers.clone(),
             }),

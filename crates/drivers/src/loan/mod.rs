@@ -36,6 +36,8 @@ const RECOVER: &str =
 pub struct Loan {
     address: PciAddress,
     serial: Option<String>,
+    /// The drives behind a SAS controller, all of which are lent together.
+    units: Vec<Unit>,
     original: Original,
     note: Note,
     ended: bool,
@@ -70,13 +72,24 @@ impl Loan {
         });
         match outcome {
             Ok(original) => {
-                Ok(Self { address, serial: function.serial, original, note, ended: false })
+                let units = match function.is_sas() {
+                    true => units_of(&function),
+                    false => Vec::new(),
+                };
+                let serial = function.serial;
+                Ok(Self { address, serial, units, original, note, ended: false })
             }
             Err(error) => {
                 note.remove()?;
                 Err(error)
             }
         }
+    }
+
+    /// Returns the controller's address.
+    #[must_use]
+    pub fn address(&self) -> PciAddress {
+        self.address
     }
 
     /// Returns the serial number, as the kernel's driver read it.
@@ -98,7 +111,9 @@ impl Loan {
             return Ok(());
         }
         if self.is_at_home(&function) {
-            free(&function)?;
+            // The check sees only drives that the kernel has found again.
+            self.all_back()?;
+            self.check_free()?;
         }
         if driver == VFIO_PCI {
             sysfs::bind(&root, self.address)?;
@@ -170,13 +185,21 @@ impl Loan {
         self.note.write(&self.original)
     }
 
-    /// Gives the drive back to its driver.
+    /// Gives the drive back to its driver. Waits for all drives behind a SAS controller, which
+    /// the kernel finds one after the other.
     ///
     /// # Errors
-    /// As [`Loan::home`]; after an error the note stays.
+    /// As [`Loan::home`]; then the note stays. `Gone`: a drive behind a SAS controller has not come
+    /// back after a minute.
     pub fn end(mut self) -> Result<()> {
         self.ended = true;
-        settle(self.address, &self.original, &self.note)
+        settle(self.address, &self.original, &self.note)?;
+        self.all_back()
+    }
+
+    /// Waits for all drives behind a SAS controller.
+    fn all_back(&self) -> Result<()> {
+        self.units.iter().try_for_each(|unit| self.block_device(*unit).map(drop))
     }
 
     fn is_at_home(&self, function: &Function) -> bool {
@@ -252,6 +275,11 @@ fn free(function: &Function) -> Result<()> {
     let context = format!("{} is in use: {}", function.address, reasons.join("; "));
     Err(Error::new(ErrorKind::Busy, context)
         .hint("unmount it, swapoff, or take the layers above apart"))
+}
+
+/// Returns the drives that have block devices.
+fn units_of(function: &Function) -> Vec<Unit> {
+    function.nodes.iter().filter_map(|node| Unit::of(&node.name).ok()).collect()
 }
 
 fn node_of(function: &Function, unit: Unit) -> Option<PathBuf> {

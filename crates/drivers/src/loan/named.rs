@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use qpair_block::{Error, ErrorKind, Result};
+use qpair_block::{DeviceSpec, Error, ErrorKind, Result};
 use qpair_pci::sysfs::{Function, PciAddress, Root};
 
 use super::Loan;
@@ -22,7 +22,7 @@ impl Unit {
         Self::of(node).is_ok_and(|unit| unit == self)
     }
 
-    fn of(node: &str) -> Result<Self> {
+    pub(super) fn of(node: &str) -> Result<Self> {
         let read = |leaf: &str| {
             let path = format!("/sys/class/block/{node}/{leaf}");
             let text = fs::read_to_string(&path).map_err(|cause| Error::os(cause, &*path))?;
@@ -62,16 +62,17 @@ impl Named {
         find(name)
     }
 
-    /// Returns the name of the drive for this program's own driver: the part after `nvme:`.
-    ///
-    /// # Errors
-    /// `Unsupported`: the drive is not an NVMe drive.
-    pub fn own_name(&self) -> Result<String> {
+    /// Returns the name of the drive under this program's own driver: `nvme:0000:3b:00.0/ns1`, or
+    /// `scsi:0000:3b:00.0/sas.5000c50012345679`.
+    #[must_use]
+    pub fn own_spec(&self) -> DeviceSpec {
+        let address = self.address;
         match self.unit {
-            Unit::Namespace(nsid) => Ok(format!("{}/ns{nsid}", self.address)),
-            Unit::Sas(_) => {
-                let context = format!("{} is not an NVMe controller", self.address);
-                Err(Error::new(ErrorKind::Unsupported, context))
+            Unit::Namespace(nsid) => {
+                DeviceSpec::Driven { driver: "nvme", name: format!("{address}/ns{nsid}") }
+            }
+            Unit::Sas(port) => {
+                DeviceSpec::Driven { driver: "scsi", name: format!("{address}/sas.{port:016x}") }
             }
         }
     }
@@ -137,6 +138,19 @@ fn named(function: &Function, node: &str) -> Result<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_specs_are_read_back() {
+        let address = PciAddress::parse("0000:3b:00.0").unwrap();
+        let of = |unit| Named { address, unit, about: String::new() }.own_spec();
+        for (unit, text) in [
+            (Unit::Namespace(2), "nvme:0000:3b:00.0/ns2"),
+            (Unit::Sas(0x0c50_0123), "scsi:0000:3b:00.0/sas.000000000c500123"),
+        ] {
+            assert_eq!(of(unit).to_string(), text);
+            assert_eq!(DeviceSpec::parse(text).unwrap(), of(unit));
+        }
+    }
 
     #[test]
     fn what_is_no_drive() {

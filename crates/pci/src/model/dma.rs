@@ -130,6 +130,46 @@ impl DmaTable {
         Some(Extent { region: at as u32, len, offset })
     }
 
+    /// Whether all of `len` bytes at `iova` are open, in one range or in adjacent ones: behind an
+    /// IOMMU each page of a driver may be a range of its own. With `is_written`, the device must
+    /// also be allowed to write them.
+    #[must_use]
+    pub fn covers(&self, iova: u64, len: u64, is_written: bool) -> bool {
+        let Some(end) = iova.checked_add(len) else { return false };
+        let mut at = iova;
+        let first = self.regions.partition_point(|region| region.iova + (region.len - 1) < iova);
+        for region in self.regions.get(first..).unwrap_or_default() {
+            let is_open = region.iova <= at && (!is_written || region.memory.bytes().is_writable());
+            if at >= end || !is_open {
+                break;
+            }
+            at = region.iova + region.len;
+        }
+        at >= end
+    }
+
+    /// Copies bytes to the driver's memory at `iova`, in one range or in adjacent ones. Returns
+    /// false if the device may not write all of it; then nothing is copied.
+    #[must_use]
+    pub fn copy_from(&self, iova: u64, bytes: &[u8]) -> bool {
+        if !self.covers(iova, bytes.len() as u64, true) {
+            return false;
+        }
+        let (mut at, mut rest) = (iova, bytes);
+        while !rest.is_empty() {
+            let in_page = (PAGE_BYTES - at % PAGE_BYTES) as usize;
+            let (now, later) = rest.split_at(in_page.min(rest.len()));
+            let found = self.find(at, now.len() as u32, &mut LastHit::default());
+            let Some((memory, offset)) = found.and_then(|found| self.bytes(found)) else {
+                return false;
+            };
+            memory.copy_from(offset, now);
+            at += now.len() as u64;
+            rest = later;
+        }
+        true
+    }
+
     /// Returns the bytes around an extent, and the extent's offset in them.
     #[inline(always)]
     pub fn bytes(&self, extent: Extent) -> Option<(SharedBytes<'_>, usize)> {
@@ -248,6 +288,8 @@ pub type SharedTable = Arc<DmaTable>;
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn memory(len: usize) -> DmaMemory {
@@ -273,6 +315,32 @@ mod tests {
         assert_eq!(at(0x12000, 4096), Some(0));
         assert_eq!(at(u64::MAX, 1), None);
         assert_eq!(at(0, 0), None);
+    }
+
+    #[test]
+    fn adjacent_ranges_are_covered_and_written_together() {
+        let (_, file) = Mapping::new_file(4096).unwrap();
+        let read_only = Mapping::of_memory_file(file.as_fd(), 0, 4096, false).unwrap();
+        let table = [0x10000, 0x11000, 0x13000, 0x14000]
+            .into_iter()
+            .try_fold(DmaTable::default(), |table, iova| table.with(iova, memory(4096)))
+            .and_then(|table| table.with(0x15000, DmaMemory::of_mapping(read_only)))
+            .unwrap();
+        assert!(table.covers(0x10000, 8192, true) && table.covers(0x10fff, 2, true));
+        assert!(table.covers(0x14800, 4096, false) && !table.covers(0x14800, 4096, true));
+        for (iova, len) in [(0xffff, 2), (0x11fff, 2), (0x12000, 1), (0x15fff, 2), (u64::MAX, 2)] {
+            assert!(!table.covers(iova, len, false), "{len} at {iova:#x}");
+        }
+        let bytes: Vec<u8> = (0..6000).map(|at| (at % 251) as u8).collect();
+        assert!(table.copy_from(0x10400, &bytes));
+        assert!(!table.copy_from(0x11fff, &[1, 2]), "into a gap");
+        let mut extents = Vec::new();
+        for (iova, len) in [(0x10400, 0xc00), (0x11000, 6000 - 0xc00)] {
+            extents.extend(table.find(iova, len, &mut LastHit::default()));
+        }
+        let mut read = vec![0; bytes.len()];
+        DmaSpan::new(&table, &extents).copy_to(&mut read);
+        assert_eq!(read, bytes);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A reply queue, and the requests that were posted for it.
 
+use qpair_memory::SharedBytes;
 use qpair_memory::locks::Mutex;
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -15,7 +16,7 @@ use qpair_pci::Stepped;
 
 use super::device::SoftHba;
 use crate::medium::Scratch;
-use qpair_pci::model::{DmaTable, Extent, LastHit, SharedTable};
+use qpair_pci::model::{Extent, LastHit, SharedTable};
 
 /// The size of a request frame, in bytes.
 pub(crate) const FRAME_BYTES: usize = 128;
@@ -85,12 +86,20 @@ pub(crate) struct Lane {
     pub(crate) setup: Option<Setup>,
     /// The index of the next entry to be written.
     index: u32,
-    entries: Option<Extent>,
+    entries: Option<Entries>,
     /// The answers that found no room in the queue yet.
     outbox: VecDeque<Answer>,
     pub(crate) parked: Vec<Parked>,
     /// Whether an entry was written since the last interrupt.
     has_posted: bool,
+}
+
+/// The memory of a reply queue.
+#[derive(Clone, Copy, Debug)]
+enum Entries {
+    Whole(Extent),
+    /// Adjacent ranges, as pages behind an IOMMU are. Each entry is looked up.
+    Parts,
 }
 
 /// An answer: a success without a frame, or a reply frame.
@@ -125,8 +134,11 @@ impl Lane {
         self.entries = self.setup.and_then(|setup| {
             let len = u32::from(setup.reply_queue_entries) * DESCRIPTOR_BYTES as u32;
             let at = setup.reply_queues;
-            let found = self.table.find(at, len, &mut LastHit::default())?;
-            (at.is_multiple_of(8) && self.table.is_writable(found)).then_some(found)
+            if !at.is_multiple_of(8) || !self.table.covers(at, len.into(), true) {
+                return None;
+            }
+            let found = self.table.find(at, len, &mut LastHit::default());
+            Some(found.map_or(Entries::Parts, Entries::Whole))
         });
     }
 
@@ -153,16 +165,27 @@ impl Lane {
     /// Copies bytes to the driver's memory. Returns false if that memory is not open to the
     /// controller.
     pub(crate) fn copy_out(&mut self, at: u64, bytes: &[u8]) -> bool {
-        let table: &DmaTable = &self.table;
-        let found = u32::try_from(bytes.len())
-            .ok()
-            .and_then(|len| table.find(at, len, &mut LastHit::default()))
-            .filter(|found| table.is_writable(*found));
-        let Some((memory, offset)) = found.and_then(|found| table.bytes(found)) else {
-            return false;
-        };
-        memory.copy_from(offset, bytes);
-        true
+        self.table.copy_from(at, bytes)
+    }
+
+    /// Returns the memory of an entry of the reply queue, and the entry's offset in it.
+    #[inline]
+    fn entry(
+        &self,
+        setup: &Setup,
+        entries: Entries,
+        index: u32,
+    ) -> Option<(SharedBytes<'_>, usize)> {
+        let at = index as usize * DESCRIPTOR_BYTES;
+        match entries {
+            Entries::Whole(found) => {
+                self.table.bytes(found).map(|(memory, offset)| (memory, offset + at))
+            }
+            Entries::Parts => {
+                let (at, len) = (setup.reply_queues + at as u64, DESCRIPTOR_BYTES as u32);
+                self.table.bytes(self.table.find(at, len, &mut LastHit::default())?)
+            }
+        }
     }
 
     /// Returns the number of entries of the reply queue, and the index of the next one to be
@@ -272,24 +295,19 @@ impl SoftHba {
                     };
                     let at = u64::from(setup.reply_high) << 32 | u64::from(low);
                     let bytes: &[u8] = &reply[..reply.len().min(REPLY_BYTES)];
-                    let (smid, table) = (answer.smid, &lane.table);
-                    let found = table
-                        .find(at, bytes.len() as u32, &mut LastHit::default())
-                        .filter(|found| table.is_writable(*found));
-                    let Some((memory, offset)) = found.and_then(|found| table.bytes(found)) else {
+                    if !lane.table.copy_from(at, bytes) {
                         self.stop(FAULT_QUEUE);
                         return;
-                    };
-                    memory.copy_from(offset, bytes);
-                    ReplyDescriptor::address(queue, smid, low)
+                    }
+                    ReplyDescriptor::address(queue, answer.smid, low)
                 }
             };
             // This comes before the driver can see the answer: a driver that sees it may use the
             // SMID again.
             self.strict.answered(answer.smid);
-            if let Some((memory, offset)) = lane.table.bytes(entries) {
+            if let Some((memory, offset)) = lane.entry(&setup, entries, lane.index) {
                 // Release: data, sense and frame are seen by a driver that sees the descriptor.
-                memory.store_u64_release(offset + lane.index as usize * DESCRIPTOR_BYTES, word);
+                memory.store_u64_release(offset, word);
             }
             lane.index = next;
             lane.has_posted = true;

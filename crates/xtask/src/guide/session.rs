@@ -145,7 +145,7 @@ mod tests {
             lines.into_iter().map(|(line, _)| line).collect::<Vec<usize>>()
         };
         let end = |code| format!("\n{MARK} {code}\n");
-        assert_eq!(faults(&format!("x\n{}y{}", end(0), end(0))), []);
+        assert_eq!(faults(&format!("x\n{}y{}", end(0), end(0))), Vec::<usize>::new());
         assert_eq!(faults(&format!("z{}{}", end(0), end(1))), [1, 2]);
         assert_eq!(faults(&format!("x{}more", end(0))), [2]);
     }

@@ -39,7 +39,9 @@ impl SoftHba {
     pub(crate) fn set_reply_free(&self, init: &Init) -> Option<()> {
         let entries = u32::from(init.reply_free_entries);
         let table = self.table();
-        table.find(init.reply_free, entries * 4, &mut LastHit::default())?;
+        let is_open = init.reply_free.is_multiple_of(4)
+            && table.covers(init.reply_free, u64::from(entries) * 4, false);
+        is_open.then_some(())?;
         *self.reply_free.lock() = ReplyFree { at: init.reply_free, entries, index: 0 };
         self.reply_free_host.store(0, Ordering::Relaxed);
         Some(())
@@ -51,12 +53,11 @@ impl SoftHba {
         if free.entries == 0 || free.index == self.reply_free_host.load(Ordering::Acquire) {
             return None;
         }
-        let found = table.find(free.at, free.entries * 4, &mut LastHit::default())?;
-        let (bytes, offset) = table.bytes(found)?;
-        let low = bytes.load_u32(offset + free.index as usize * 4);
+        let at = free.at + u64::from(free.index) * 4;
+        let (bytes, offset) = table.bytes(table.find(at, 4, &mut LastHit::default())?)?;
+        let low = bytes.load_u32(offset);
         self.check_reply_frame(low);
         if self.transcript.is_on() {
-            let at = free.at + u64::from(free.index) * 4;
             self.transcript.write(format_args!("free {at:x} {low:x}"));
         }
         free.index = if free.index + 1 >= free.entries { 0 } else { free.index + 1 };

@@ -12,8 +12,14 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
 }];
 
 fn plan(lab: &Lab) -> Plan {
-    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::P50Us, Scale::Linear)];
-    let mut plan = Plan::new("threads", Scale::Linear, &shown);
+    let metrics = [
+        Metric::IosPerS,
+        Metric::P50Us,
+        Metric::SystemCallsPerIo,
+        Metric::InterruptsPerIo,
+        Metric::CpuUsPerIo,
+    ];
+    let mut plan = Plan::new("threads", Scale::Linear, &metrics.map(|it| (it, Scale::Linear)));
     let (Some(served), Some(name)) = (lab.means.served, lab.main_interface()) else {
         return plan.skip(Guest.lacking(&lab.here()).unwrap_or_default());
     };
