@@ -45,7 +45,10 @@ fn the_version_names_the_build() {
     assert_eq!(lines.next(), Some(short));
     for (name, value) in [("commit: ", ""), ("target: ", "-linux-"), ("features: ", "drivers")] {
         let line = lines.next().unwrap();
-        assert!(line.len() > name.len() && line.starts_with(name) && line.contains(value), "{said}");
+        assert!(
+            line.len() > name.len() && line.starts_with(name) && line.contains(value),
+            "{said}"
+        );
     }
     assert_eq!(directory.run("-V").done().trim(), short);
     assert!(!directory.run("man").done().contains("commit: "), "pages do not change with a commit");

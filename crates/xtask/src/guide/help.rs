@@ -65,10 +65,11 @@ fn calls(line: &str) -> Vec<Vec<&str>> {
         if begins && word == "qpair" {
             calls.push(Vec::new());
             is_own = true;
-        } else if is_own && !matches!(word, "|" | "&&" | "||" | "&" | ";" | ">") {
-            if let Some(call) = calls.last_mut() {
-                call.push(word.trim_end_matches([';', ')']));
-            }
+        } else if is_own
+            && !matches!(word, "|" | "&&" | "||" | "&" | ";" | ">")
+            && let Some(call) = calls.last_mut()
+        {
+            call.push(word.trim_end_matches([';', ')']));
         }
         let ends = matches!(word, "|" | "&&" | "||" | "&" | ";" | "sudo") || word.ends_with(';');
         if ends || word == ">" {
