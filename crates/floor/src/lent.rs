@@ -90,7 +90,10 @@ impl Lent {
             Err(error) => return Err(error),
         }
         let Some(limits) = limits else {
-            return Err(Error::new(ErrorKind::Unsupported, "no driver measures the floor"));
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the floor cannot be measured: neither the module nor this program's driver is there",
+            ));
         };
         self.size_bytes = limits.size_bytes;
         ways.push(Way::IoUring);

@@ -74,7 +74,7 @@ fn wrong_use_is_told_before_anything_is_measured() {
     run("floor --recover fffe:00:00.0").failed(3, &["taken by no program"]);
     run("floor --recover nvme0").failed(2, &["not the address"]);
     run("floor --build made --headers /dev").failed(3, &["no kernel headers", "linux-headers"]);
-    run("floor --user ram:size=1MiB").failed(2, &["NVMe driver", "hint: name softnvme:"]);
+    run("floor --user ram:size=1MiB").failed(2, &["NVMe or SCSI driver", "hint: name softnvme:"]);
     run("floor --user softnvme:size=1MiB --rw randwrite")
         .failed(2, &["not allowed", "--allow-writes"]);
     run("floor --user softnvme:size=1MiB --rw tea").failed(2, &["randread, randwrite"]);
