@@ -123,7 +123,7 @@ fn guess(start: &[u8]) -> Option<ReadFormat> {
     }
 }
 
-/// Explains which command makes a dump of a file that is none.
+/// Explains which command makes a dump of a store's own file.
 fn unknown(name: &str, path: &Path, start: &[u8]) -> Failure {
     let shown = path.display();
     let known = [

@@ -128,21 +128,14 @@ impl<R: BufRead + Send> ReadDump for MdbDump<R> {
                             .to_owned(),
                     );
                 }
-                ("integerkey", "1") => {
+                (order @ ("integerkey" | "reversekey"), "1") => {
+                    let keys = match order {
+                        "integerkey" => "are integers of the machine",
+                        _ => "were compared from their ends",
+                    };
                     head.is_sorted = false;
-                    head.note = Some(
-                        "its keys are integers of the machine; here they are in the order of \
-                         their bytes"
-                            .to_owned(),
-                    );
-                }
-                ("reversekey", "1") => {
-                    head.is_sorted = false;
-                    head.note = Some(
-                        "its keys were compared from their ends; here they are in the order of \
-                         their bytes"
-                            .to_owned(),
-                    );
+                    head.note =
+                        Some(format!("its keys {keys}; here they are in the order of their bytes"));
                 }
                 _ if text.starts_with(' ') => {
                     return lost("the line is data, but no header is before it".to_owned());

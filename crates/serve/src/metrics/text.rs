@@ -47,10 +47,11 @@ pub(super) fn text(target: &Target) -> String {
         format!("{{export=\"{}\",disk=\"{}\"}}", escaped(name), escaped(disk))
     };
     let disks = || exports.iter().flat_map(|it| it.disks().into_iter().map(move |disk| (it, disk)));
+    let counted: Vec<(String, DiskCounters)> =
+        disks().map(|(it, disk)| (of(&it.name, &disk.name), disk.counters())).collect();
     for (name, help, counter) in OF_DISKS {
-        let values: Vec<(String, f64)> = disks()
-            .map(|(it, disk)| (of(&it.name, &disk.name), counter(&disk.counters()) as f64))
-            .collect();
+        let values: Vec<(String, f64)> =
+            counted.iter().map(|(of, counters)| (of.clone(), counter(counters) as f64)).collect();
         metric(&format!("qpair_disk_{name}_total"), help, "counter", &values);
     }
     let gauge = |value: fn(&ExportInfo, &Disk) -> f64| -> Vec<(String, f64)> {

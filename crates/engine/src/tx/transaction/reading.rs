@@ -30,6 +30,7 @@ fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {
 
 /// Finds a row's value at a snapshot in memory, in the leaf or in the row table. With a value of
 /// the row table returns also the timestamp of the commit that replaced it.
+#[inline]
 fn older(
     tx: &Tx,
     tree: Tree,

@@ -47,7 +47,7 @@ struct State {
 impl State {
     /// Drops the commits that no watch needs, nor one that begins later.
     fn prune(&mut self, applied: u64) {
-        // What a watch has before `missing_up_to` is of no use.
+        // No watch can use the commits up to `missing_up_to`, of which some are unknown.
         let needed = self.watches.first_key_value().map(|(since, _)| *since);
         let since = needed.map_or(applied, |since| applied.min(since.max(self.missing_up_to)));
         while let Some(first) = self.changed.first_entry()

@@ -190,12 +190,13 @@ impl TxState {
     }
 
     /// Returns the timestamp of the snapshot. The first call takes the snapshot.
+    #[inline]
     pub(super) fn snapshot(&mut self) -> u64 {
         match self.snapshot {
             Some(snapshot) => snapshot,
             None => {
                 if self.isolation == Isolation::Serializable && !self.read_only {
-                    self.watch = Some(self.tx.recent.watch(&self.tx.shared.oracle));
+                    self.watch_commits();
                 }
                 let snapshot = self.tx.enter_snapshot(self.slot);
                 self.info.snapshot.store(snapshot + 1, Ordering::Relaxed);
@@ -203,6 +204,13 @@ impl TxState {
                 snapshot
             }
         }
+    }
+
+    /// Keeps the keys of the commits from here on, for the validation. Apart from the snapshot, so
+    /// that other transactions have none of this in their way.
+    #[cold]
+    fn watch_commits(&mut self) {
+        self.watch = Some(self.tx.recent.watch(&self.tx.shared.oracle));
     }
 
     pub(in crate::tx) fn check_snapshot(&mut self, snapshot: u64) -> Result<()> {
