@@ -46,6 +46,15 @@ pub(crate) struct SpaceRetry {
     squeezed: u32,
 }
 
+/// Returns the error of a change that finds no frame, because pages find no place to go to.
+pub(crate) fn no_place() -> Error {
+    Error::with_hint(
+        ErrorKind::NoSpace,
+        "no page can be evicted: the device has no free page",
+        "make room on the device",
+    )
+}
+
 impl SpaceRetry {
     fn note_try(&mut self, shared: &Shared) {
         self.completed = shared.checkpointing.epochs.completed.load(Ordering::Relaxed);
@@ -148,11 +157,7 @@ impl SpaceRetry {
                     if error.kind() == ErrorKind::NoMemory
                         && space_retry.may_find_frames(shared) =>
                 {
-                    Error::with_hint(
-                        ErrorKind::NoSpace,
-                        "no page can be evicted: the device has no free page",
-                        "make room on the device",
-                    )
+                    no_place()
                 }
                 outcome => return outcome,
             };

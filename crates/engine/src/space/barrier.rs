@@ -25,6 +25,8 @@ pub(crate) struct CommitBarrier {
     /// Whether the barrier is closed for good, because the store is being closed.
     shut: AtomicBool,
     waiters: Waiters,
+    /// Changes inside that wait for a frame, and can leave and begin again.
+    preparing: Waiters,
     /// The waker of the checkpoint that waits until no commit is inside.
     closer: Mutex<Option<Waker>>,
 }
@@ -107,6 +109,19 @@ impl CommitBarrier {
             && let Some(closer) = self.closer.lock().take()
         {
             closer.wake();
+        }
+    }
+
+    /// Whether the barrier is closed. Otherwise [`CommitBarrier::give_way`] wakes the waker.
+    pub(crate) fn is_awaited(&self, ticket: &mut Ticket, waker: &Waker) -> bool {
+        self.preparing.wait(ticket, 0, waker);
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the changes inside that can leave, if the barrier is closed.
+    pub(crate) fn give_way(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.preparing.wake_all();
         }
     }
 

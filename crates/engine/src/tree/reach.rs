@@ -44,6 +44,11 @@ impl Operation for Reach<'_> {
     type Output = ();
 
     fn step(&mut self, context: Context<'_>) -> Result<(), Need> {
+        if self.loads.is_some() && context.shared.space.is_squeezed() {
+            // Few frames have pages that can leave. A load ahead would take them from the tasks
+            // that the next checkpoint waits for.
+            return Ok(());
+        }
         let need = match self.descent.walk_to_leaf(context, &self.tree, Route::To(self.key)) {
             Ok(_) => return Ok(()),
             Err(need) => need,

@@ -109,6 +109,7 @@ impl Worker {
             // After a checkpoint, pages that were written for its image can leave without new
             // space, and the pages that only the previous checkpoint needs are free.
             self.begin_checkpoint();
+            self.shared.checkpointing.barrier.give_way();
         }
         let made = freed.len() - before;
         *self.free.borrow_mut() = freed;

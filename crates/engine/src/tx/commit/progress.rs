@@ -5,8 +5,11 @@
 //! thread takes each once.
 
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Instant;
 
 use qpair_format::{ErrorKind, Result};
@@ -15,13 +18,13 @@ use super::fetching::{Fetching, fetch_outside};
 use super::prepare::{Preparing, Stop};
 use super::record::{append, record_bytes_max, wait_durable};
 use crate::canary::Canary;
-use crate::checkpoint::SpaceRetry;
+use crate::checkpoint::{SpaceRetry, no_place};
 use crate::log::Durability;
 use crate::panics::{guarded, guarded_future};
 use crate::pool::StallTimeout;
 use crate::shared::Shared;
 use crate::space::{BarrierGuard, Purpose, Reservation};
-use crate::sync::AsyncMutexGuard;
+use crate::sync::{AsyncMutexGuard, Ticket};
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once};
 use crate::tree::{CursorHint, Lack, Sparse, make_room};
 use crate::tx::Tx;
@@ -242,11 +245,15 @@ impl Progress {
                         (preparing, fetching) = self.enter(tx).await?;
                         continue;
                     }
-                    fetching.go_on(shared, &self.core, from).await;
+                    let loaded = async {
+                        fetching.go_on(shared, &self.core, from).await;
+                        Ok(())
+                    };
+                    unless_in_the_way(shared, loaded).await?;
                 }
                 Stop::Turn | Stop::Earlier => {}
             }
-            self.prepare_one(shared, &mut preparing).await?;
+            unless_in_the_way(shared, self.prepare_one(shared, &mut preparing)).await?;
         }
     }
 
@@ -409,4 +416,22 @@ impl Progress {
         self.phase = Phase::Apply;
         Ok(())
     }
+}
+
+/// Waits for what a commit without a timestamp needs inside the barrier. Ends with an error once
+/// that is in the way of a checkpoint: only the checkpoint gives the pages in memory places to go
+/// to, and it waits until the commit is outside.
+async fn unless_in_the_way(shared: &Shared, wait: impl Future<Output = Result<()>>) -> Result<()> {
+    let (mut wait, mut ticket) = (pin!(wait), Ticket::default());
+    poll_fn(|context| {
+        let outcome = wait.as_mut().poll(context);
+        if outcome.is_pending()
+            && shared.checkpointing.barrier.is_awaited(&mut ticket, context.waker())
+            && shared.space.is_squeezed()
+        {
+            return Poll::Ready(Err(no_place()));
+        }
+        outcome
+    })
+    .await
 }
