@@ -27,6 +27,8 @@ impl KindTally {
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) wall_s: f64,
+    /// The number of clients that ran while it was measured.
+    pub(crate) clients: usize,
     pub(crate) cpu_s: f64,
     /// The part of `cpu_s` in the kernel.
     pub(crate) kernel_s: f64,

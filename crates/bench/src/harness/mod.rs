@@ -9,6 +9,7 @@
 //! - The first error of a client stops all clients, and the run returns it.
 
 mod arrivals;
+mod choice;
 mod client;
 mod control;
 mod filler;

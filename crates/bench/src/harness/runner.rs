@@ -7,6 +7,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use qpair::Result;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::choice::{best, levels};
 use super::client::{Client, complete};
 use super::measured::Measured;
 use super::plan::Plan;
@@ -36,7 +37,7 @@ where
         let window = window.clone();
         system.start(plan.clients, move |number, session| {
             let (client, window) = (make(number, session), window.clone());
-            async move { window.control.run(run_client(client, &window)).await }
+            async move { window.control.run(run_client(number, client, &window)).await }
         })?
     };
     let watched = watch(system, plan, &window, progress);
@@ -49,10 +50,14 @@ where
 }
 
 /// Runs one client. The last client of a thread returns the thread's tally.
-async fn run_client<C: Client>(mut client: C, window: &Window) -> Result<Option<Tally>> {
+async fn run_client<C: Client>(
+    number: usize,
+    mut client: C,
+    window: &Window,
+) -> Result<Option<Tally>> {
     let tally = tally::of_this_thread(window)?;
     let mut began_ns = window.now_ns();
-    while window.begin(&mut began_ns).await {
+    while window.begin(number, &mut began_ns).await {
         let Some(request) = client.draw() else { break };
         let (done, conflicts) = complete(&mut client, &request).await?;
         let ended_ns = window.now_ns();
@@ -94,11 +99,27 @@ fn watch<S: System>(
         std::thread::sleep(Duration::from_nanos(left.min(20_000_000)));
     };
     if window.from_ns > 0 {
+        let levels = match plan.choose_for {
+            Some(threads) if plan.rate_per_s.is_none() => levels(plan.clients, threads),
+            _ => vec![plan.clients],
+        };
+        let slices = 2 * levels.len();
+        let mut done = vec![0; levels.len()];
         progress.begin("warming up", window.from_ns / TICK_NS);
-        while goes_on_until(window.from_ns) {
-            progress.at(window.now_ns() / TICK_NS);
-            nap(window.from_ns);
+        for slice in 0..slices {
+            let level = slice.min(slices - 1 - slice);
+            if levels.len() > 1 {
+                window.choice.admit(levels[level]);
+            }
+            let (before, until_ns) =
+                (window.done(), window.from_ns * (slice as u64 + 1) / slices as u64);
+            while goes_on_until(until_ns) {
+                progress.at(window.now_ns() / TICK_NS);
+                nap(until_ns);
+            }
+            done[level] += window.done() - before;
         }
+        window.choice.make(best(&levels, &done).unwrap_or(plan.clients));
         progress.end();
     }
     let before = system.statistics()?;
@@ -125,6 +146,7 @@ fn watch<S: System>(
     let wall_ns = window.now_ns().min(window.to_ns).saturating_sub(window.from_ns);
     Ok(Measured {
         wall_s: Duration::from_nanos(wall_ns).as_secs_f64(),
+        clients: window.choice.admitted(),
         cpu_s: cpu.as_secs_f64(),
         kernel_s,
         system: system.statistics()?.since(&before),

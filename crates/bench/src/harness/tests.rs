@@ -117,3 +117,14 @@ fn the_time_and_the_wish_to_stop_end_a_run() {
     let error = measure(&Threads, &plan(2, None), client, &Stop).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Closed);
 }
+
+#[test]
+fn a_warm_up_chooses_how_many_clients_run() {
+    let client = |_, ()| Third::new(u32::MAX, None);
+    let chosen = Plan { choose_for: Some(2), warm_up_s: 0.2, ..plan(8, Some(0.1)) };
+    let measured = measure(&Threads, &chosen, client, &Silent).unwrap();
+    assert!([2, 4, 8].contains(&measured.clients), "{}", measured.clients);
+    // Without a warm-up there is nothing to choose by.
+    let measured = measure(&Threads, &Plan { warm_up_s: 0.0, ..chosen }, client, &Silent).unwrap();
+    assert_eq!(measured.clients, 8);
+}

@@ -8,6 +8,7 @@ use std::time::Instant;
 use qpair::Result;
 
 use super::arrivals::Arrivals;
+use super::choice::Choice;
 use super::control::Control;
 use super::plan::Plan;
 
@@ -19,6 +20,7 @@ pub(super) struct Live(pub(super) AtomicU64);
 /// The measured time, in nanoseconds since its base. Clients check it at every request.
 pub(super) struct Window {
     pub(super) control: Control,
+    pub(super) choice: Choice,
     pub(super) kinds: usize,
     base: Instant,
     pub(super) from_ns: u64,
@@ -33,6 +35,7 @@ impl Window {
         let to_ns = |seconds: f64| from_ns.saturating_add((seconds * 1e9) as u64);
         Ok(Self {
             control: Control::new(plan.clients),
+            choice: Choice::new(plan.clients),
             kinds: plan.kinds,
             base: Instant::now(),
             from_ns,
@@ -58,10 +61,17 @@ impl Window {
         now_ns >= self.to_ns || self.control.is_stopped()
     }
 
-    /// Waits in an open loop until the next request is due, and sets `began_ns` to that time.
-    /// Returns `false` if the run ends before. In a closed loop the request begins at once.
+    /// Waits until this client is among those that run; in an open loop also until the next request
+    /// is due, and sets `began_ns` to that time. Returns `false` if the client or the run ends
+    /// before. In a closed loop the request begins at once.
     #[inline]
-    pub(super) async fn begin(&self, began_ns: &mut u64) -> bool {
+    pub(super) async fn begin(&self, number: usize, began_ns: &mut u64) -> bool {
+        if !self.choice.admits(number) {
+            if !self.choice.wait(number, || self.is_over(self.now_ns())).await {
+                return false;
+            }
+            *began_ns = self.now_ns();
+        }
         let Some(arrivals) = &self.arrivals else { return true };
         let due_ns = arrivals.next(|| self.now_ns(), |now_ns| self.is_over(now_ns)).await;
         *began_ns = due_ns.unwrap_or(*began_ns);

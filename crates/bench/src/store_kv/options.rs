@@ -91,6 +91,9 @@ pub struct StoreKvReport {
     pub workers: usize,
     /// The number of tasks of each worker.
     pub tasks: usize,
+    /// The maximum number of tasks of each worker, if the warm-up chose how many run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_chosen_of: Option<usize>,
     /// Memory for pages in bytes.
     pub memory_bytes: u64,
     /// Whether the store writes a log.

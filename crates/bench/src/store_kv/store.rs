@@ -78,6 +78,7 @@ impl StoreKv {
             io_mode: info.mode,
             workers: self.store.workers(),
             tasks,
+            tasks_chosen_of: None,
             memory_bytes: store.memory_bytes,
             log: self.log,
             log_device: store.log_device.map(|log| log.name),

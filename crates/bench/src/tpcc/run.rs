@@ -25,6 +25,9 @@ pub struct TpccOptions {
     /// The size of the database.
     pub scale: Scale,
     pub terminals: usize,
+    /// The number of workers among which the terminals are distributed, if the warm-up chooses how many
+    /// of them run; `None`: all run.
+    pub choose_for: Option<usize>,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,
     /// Seconds to run before the measurement.
@@ -47,6 +50,7 @@ impl Default for TpccOptions {
         Self {
             scale: Scale::standard(1),
             terminals: 64,
+            choose_for: None,
             seconds: 10.0,
             warm_up_seconds: 2.0,
             rate_per_s: None,
@@ -165,6 +169,7 @@ fn run<K: Kv>(
     };
     let plan = Plan {
         clients: options.terminals,
+        choose_for: options.choose_for,
         kinds: Type::ALL.len(),
         warm_up_s: options.warm_up_seconds,
         seconds: Some(options.seconds),
@@ -192,7 +197,7 @@ fn report<K: Kv>(
     Ok(TpccReport {
         store: kv.describe(),
         warehouses: options.scale.warehouses,
-        terminals: options.terminals,
+        terminals: measured.clients,
         durability: durability_name(options.durability).to_owned(),
         seconds: measured.wall_s,
         rate_per_s: options.rate_per_s,

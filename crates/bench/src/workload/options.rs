@@ -30,6 +30,8 @@ pub struct RunOptions {
     pub workers: usize,
     /// The number of tasks of each worker.
     pub tasks: usize,
+    /// Whether the warm-up chooses how many of these tasks run.
+    pub choose_tasks: bool,
     /// Seconds to measure.
     pub seconds: f64,
     /// Whether as much of the store as fits is read into memory before the run, even if not all of
@@ -96,6 +98,7 @@ impl Default for RunOptions {
             io: Mode::default(),
             workers: 0,
             tasks: 128,
+            choose_tasks: false,
             seconds: 10.0,
             warm: false,
             warm_up_seconds: 2.0,

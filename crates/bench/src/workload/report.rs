@@ -16,6 +16,9 @@ pub struct Report {
     pub workers: usize,
     /// The number of tasks of each worker.
     pub tasks: usize,
+    /// The maximum number of tasks of each worker, if the warm-up chose how many run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_chosen_of: Option<usize>,
     /// The durability that commits waited for: sync, group or async; `None` if nothing was
     /// committed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -72,7 +72,11 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
         io: info.interface,
         io_mode: info.mode,
         workers,
-        tasks: options.tasks,
+        tasks: measured.clients.div_ceil(workers),
+        tasks_chosen_of: (options.choose_tasks
+            && options.rate_per_s.is_none()
+            && options.warm_up_seconds > 0.0)
+            .then_some(options.tasks),
         durability: writes_records.then(|| durability_name(options.durability).to_owned()),
         records: options.records,
         memory_bytes: options.memory_bytes,
@@ -114,6 +118,7 @@ fn measured(
     let common = Arc::new(Common { workload, records, shuffle, next: AtomicU64::new(0) });
     let plan = Plan {
         clients: workers * options.tasks,
+        choose_for: options.choose_tasks.then_some(workers),
         kinds: 1,
         warm_up_s: if inserts { 0.0 } else { options.warm_up_seconds },
         seconds: (!inserts).then_some(options.seconds),

@@ -28,6 +28,9 @@ pub struct YcsbOptions {
     /// The size of a field in bytes.
     pub field_bytes: usize,
     pub clients: usize,
+    /// The number of workers among which the clients are distributed, if the warm-up chooses how many
+    /// of them run; `None`: all run.
+    pub choose_for: Option<usize>,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,
     /// The number of operations of all clients together, which replaces the time limit.
@@ -48,6 +51,7 @@ impl Default for YcsbOptions {
             fields: 10,
             field_bytes: 100,
             clients: 64,
+            choose_for: None,
             seconds: 10.0,
             operations: None,
             warm_up_seconds: 2.0,

@@ -49,7 +49,7 @@ pub fn run_ycsb<K: Kv>(
         workload: options.workload.to_string(),
         records: loaded.inserted,
         record_bytes: KEY_BYTES + value_bytes,
-        clients: options.clients,
+        clients: measured.clients,
         durability: durability_name(options.durability).to_owned(),
         seconds: measured.wall_s,
         ops,
@@ -86,6 +86,7 @@ fn run<K: Kv>(
     let latest = (options.workload == YcsbWorkload::D).then(|| Zipfian::new(loaded.inserted));
     let plan = Plan {
         clients,
+        choose_for: options.choose_for,
         kinds: Kind::ALL.len(),
         warm_up_s: if options.operations.is_some() { 0.0 } else { options.warm_up_seconds },
         seconds: options.operations.is_none().then_some(options.seconds),

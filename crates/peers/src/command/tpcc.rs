@@ -53,6 +53,7 @@ impl Job for Tpcc {
         let options = TpccOptions {
             scale,
             terminals: self.store.threads,
+            choose_for: None,
             seconds: self.store.seconds,
             warm_up_seconds: self.store.warm_up,
             rate_per_s: None,

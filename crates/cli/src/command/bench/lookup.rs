@@ -6,7 +6,7 @@ use clap::Args;
 use qpair_bench::kv::Durability;
 use qpair_bench::{Report, RunOptions, Workload, run};
 
-use super::store::{DeviceArgs, Lines, WarmArgs, WorkerArgs, arrivals, of_warmed};
+use super::store::{DeviceArgs, Lines, WarmArgs, WorkerArgs, arrivals, chosen_of, of_warmed};
 use crate::failure::{Exit, Result};
 use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{
@@ -43,7 +43,8 @@ pub(crate) struct Lookups {
     #[command(flatten)]
     on: WorkerArgs,
 
-    /// Tasks of each worker [default: 128; fewer where memory is little]
+    /// Tasks of each worker [default: the fewest, up to 128, that are as fast as more: tried in the
+    /// warm-up; all for inserts and at a --rate; fewer where memory is little]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 
@@ -109,6 +110,7 @@ impl Lookups {
             io: self.on.io,
             workers: self.on.workers.unwrap_or(0),
             tasks: self.on.tasks(self.tasks, 128),
+            choose_tasks: self.tasks.is_none(),
             seconds: self.seconds,
             rate_per_s: self.rate,
             warm: self.warm.warm,
@@ -142,10 +144,11 @@ fn lines(report: &Report) -> Vec<String> {
     lines.add(
         "workload",
         format!(
-            "{}, {} of {}{}",
+            "{}, {} of {}{}{}",
             report.workload,
             counted(report.workers as u64, "worker"),
             counted(report.tasks as u64, "task"),
+            chosen_of(report.tasks_chosen_of),
             durability.map_or(String::new(), |of| format!("; commits: {of}"))
         ),
     );

@@ -90,6 +90,19 @@ impl DeviceArgs {
     }
 }
 
+/// Notes the number of tasks that `ran` clients make, if the warm-up chose it.
+pub(super) fn note_chosen(ran_on: &mut StoreKvReport, ran: usize, chose: bool) {
+    if chose && ran > 0 {
+        let max = std::mem::replace(&mut ran_on.tasks, ran.div_ceil(ran_on.workers.max(1)));
+        ran_on.tasks_chosen_of = Some(max);
+    }
+}
+
+/// Says that a number of tasks was chosen, and of how many.
+pub(super) fn chosen_of(max: Option<usize>) -> String {
+    max.map_or(String::new(), |max| format!(", chosen of up to {max} in the warm-up"))
+}
+
 pub(crate) fn arrivals(rate_per_s: f64, done_per_s: f64) -> String {
     let late = match done_per_s < 0.95 * rate_per_s {
         true => "; the store does NOT keep up, and latency grows with the run",
@@ -222,9 +235,10 @@ impl Lines {
             (
                 "workers",
                 format!(
-                    "{} of {}; commits: {durability}{serializable}{log}",
+                    "{} of {}{}; commits: {durability}{serializable}{log}",
                     ran_on.workers,
-                    counted(ran_on.tasks as u64, "task")
+                    counted(ran_on.tasks as u64, "task"),
+                    chosen_of(ran_on.tasks_chosen_of)
                 ),
             ),
         ]);

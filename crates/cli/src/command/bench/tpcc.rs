@@ -7,7 +7,7 @@ use qpair_bench::tpcc::{
     CheckReport, Scale, TPCC_TABLES, TpccOptions, TpccReport, loaded_scale, run_tpcc,
 };
 
-use super::store::{Lines, RunArgs, arrivals, table};
+use super::store::{Lines, RunArgs, arrivals, note_chosen, table};
 use crate::failure::{Exit, Result};
 use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{TASKS_MAX, parse_count, parse_rate};
@@ -41,8 +41,8 @@ pub(crate) struct Tpcc {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     warehouses: Option<u32>,
 
-    /// Terminals of each worker [default: 64; 4 in memory without a log; fewer where memory is
-    /// little]
+    /// Terminals of each worker [default: the fewest, up to 64, that are as fast as more: tried in
+    /// the warm-up; all at a --rate; fewer where memory is little]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 
@@ -84,13 +84,12 @@ impl Tpcc {
         };
         let is_in_memory =
             u64::from(scale.warehouses) * WAREHOUSE_BYTES <= self.run.on.memory_bytes();
-        // More terminals than cores pay where they wait, for the drive or for a flush of the log.
-        let usual = if is_in_memory && self.run.no_log { 4 } else { 64 };
-        let tasks = self.run.on.tasks(self.tasks, usual);
-        let ran_on = self.run.begin(&kv, tasks, &bar)?;
+        let tasks = self.run.on.tasks(self.tasks, 64);
+        let mut ran_on = self.run.begin(&kv, tasks, &bar)?;
         let options = TpccOptions {
             scale,
             terminals: ran_on.workers.saturating_mul(tasks),
+            choose_for: self.tasks.is_none().then_some(ran_on.workers),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
             warm_up_seconds: self.run.warm.warm_up,
             rate_per_s: self.rate,
@@ -114,6 +113,9 @@ impl Tpcc {
             return exit;
         }
         let report = outcome?;
+        let chose =
+            options.choose_for.is_some() && self.rate.is_none() && options.warm_up_seconds > 0.0;
+        note_chosen(&mut ran_on, report.terminals, chose);
         self.run.print(&report, &ran_on, text)?;
         let holds = report.check.as_ref().is_none_or(CheckReport::holds);
         Ok(if holds { Exit::Done } else { Exit::Negative })

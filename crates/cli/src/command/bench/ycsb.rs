@@ -5,7 +5,7 @@ use qpair_bench::StoreKvReport;
 use qpair_bench::kv::Durability;
 use qpair_bench::ycsb::{YCSB_TABLES, YcsbOptions, YcsbReport, YcsbWorkload, run_ycsb};
 
-use super::store::{Lines, RunArgs, table};
+use super::store::{Lines, RunArgs, note_chosen, table};
 use crate::failure::{Exit, Result};
 use crate::interrupt::{Interrupt, interrupted};
 use crate::parse::number::{RECORDS_MAX, TASKS_MAX, parse_count};
@@ -53,7 +53,8 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_count::<usize, { 1 << 20 }>)]
     field_bytes: usize,
 
-    /// Clients of each worker [default: 64; fewer where memory is little]
+    /// Clients of each worker [default: the fewest, up to 64, that are as fast as more: tried in the
+    /// warm-up; all with --operations; fewer where memory is little]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 
@@ -72,13 +73,14 @@ impl Ycsb {
         let kv = self.run.open(&YCSB_TABLES)?;
         let bar = Bar::new(interrupt.clone());
         let tasks = self.run.on.tasks(self.tasks, 64);
-        let ran_on = self.run.begin(&kv, tasks, &bar)?;
+        let mut ran_on = self.run.begin(&kv, tasks, &bar)?;
         let options = YcsbOptions {
             workload: self.workload,
             records: self.records,
             fields: self.fields,
             field_bytes: self.field_bytes,
             clients: ran_on.workers.saturating_mul(tasks),
+            choose_for: self.tasks.is_none().then_some(ran_on.workers),
             seconds: if self.load_only { 0.0 } else { self.run.seconds },
             operations: self.operations,
             warm_up_seconds: self.run.warm.warm_up,
@@ -91,6 +93,10 @@ impl Ycsb {
             return interrupted("the store was closed");
         }
         let report = outcome?;
+        let chose = options.choose_for.is_some()
+            && self.operations.is_none()
+            && options.warm_up_seconds > 0.0;
+        note_chosen(&mut ran_on, report.clients, chose);
         self.run.print(&report, &ran_on, text)?;
         Ok(Exit::Done)
     }
