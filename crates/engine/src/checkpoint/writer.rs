@@ -100,6 +100,10 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     // No task changes the trees; this is the instant.
     count_frames(shared);
     shared.space.begin_image(|| shared.checkpointing.epochs.begin());
+    let before = shared.checkpointing.record().sequence;
+    if shared.kept_images.may_keep(before) {
+        shared.space.count_no_gain();
+    }
     shared.wal.bytes.store(0, Ordering::Relaxed);
     let timestamp = shared.last_timestamp();
     let large_held = shared.large.count_held();
@@ -132,8 +136,12 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
         truncate_logs(shared).await?;
     }
     let record = write_out(shared, timestamp, roots, logs, last).await?;
+    if !shared.planted.is(Canary::ForgottenReaders) {
+        shared.kept_images.follow(&shared.space, before, record.sequence);
+    }
     shared.space.image_is_durable();
     shared.checkpointing.replace_record(record);
+    shared.kept_images.fit(&shared.space);
     shared.free_large_held(large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
@@ -161,6 +169,7 @@ pub(crate) async fn name_logs(
     let record = write_out(shared, before.timestamp, roots, logs, false)
         .await
         .inspect_err(|_| shared.space.drop_image())?;
+    shared.kept_images.follow(&shared.space, before.sequence, record.sequence);
     shared.space.image_is_durable();
     shared.checkpointing.replace_record(record);
     Ok(())

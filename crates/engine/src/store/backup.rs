@@ -129,6 +129,9 @@ impl Store {
         let roots = held.image.roots.values().copied();
         let suspects =
             copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress)?;
+        if let Some(witness) = &inner.shared.witness {
+            witness.check(&mut None)?;
+        }
         let mut superblock = open::new_superblock(members.len(), page_size, unit, created_s);
         superblock.extents = inner.shared.large.lists.may_be();
         seal(&target, page_size, &held, superblock.store_id)?;
@@ -181,7 +184,10 @@ impl StoreInner {
             let record = shared.checkpointing.record();
             let mut held =
                 Held { shared: shared.clone(), hold, pages, record, image: Image::default() };
-            held.image = Image::decode(&read_image(&shared, &record).await?)?;
+            held.image = match shared.witness.as_ref().and_then(|witness| witness.image()) {
+                Some(image) => image.clone(),
+                None => Image::decode(&read_image(&shared, &record).await?)?,
+            };
             Ok(held)
         })
     }

@@ -123,6 +123,9 @@ impl Store {
         self.inner.refuse_changed()?;
         let report = walk::Walk::new(&self.inner).run(progress)?;
         self.inner.refuse_changed()?;
+        if let Some(witness) = &self.inner.shared.witness {
+            witness.check(&mut None)?;
+        }
         Ok(report)
     }
 }
