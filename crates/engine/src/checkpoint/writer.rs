@@ -136,8 +136,9 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
         truncate_logs(shared).await?;
     }
     let record = write_out(shared, timestamp, roots, logs, last).await?;
-    if !shared.planted.is(Canary::ForgottenReaders) {
-        shared.kept_images.follow(&shared.space, before, record.sequence);
+    match shared.planted.is(Canary::ForgottenReaders) {
+        true => shared.kept_images.grant(record.sequence),
+        false => shared.kept_images.follow(&shared.space, before, record.sequence),
     }
     shared.space.image_is_durable();
     shared.checkpointing.replace_record(record);

@@ -45,6 +45,13 @@ impl KeptImages {
         }
     }
 
+    /// Grants a checkpoint and does nothing for those before it: half of [`KeptImages::follow`].
+    pub(crate) fn grant(&self, sequence: u64) {
+        if let Some(marks) = &self.marks {
+            marks.grant(sequence);
+        }
+    }
+
     /// Whether the pages of the last checkpoint may not become free with the next one.
     pub(crate) fn may_keep(&self, last: u64) -> bool {
         self.marks.as_ref().is_some_and(|marks| marks.is_announced(last))
