@@ -94,7 +94,7 @@ impl Planted {
 
 impl Canary {
     /// All bugs that the simulation must catch.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -111,6 +111,8 @@ impl Canary {
         Self::UnreadHistory,
         Self::RenameKeepsOldName,
         Self::DeletedKeysOutOfOrder,
+        Self::ForgottenReaders,
+        Self::UncheckedReader,
     ];
 
     /// All panics that can be planted.
