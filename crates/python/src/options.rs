@@ -55,6 +55,8 @@ fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Optio
         "log_device" => options.log_device(value.extract::<PathBuf>()?),
         "log_flushed" => options.log_flushed(value.extract()?),
         "checkpoint_bytes" => options.checkpoint_bytes(bytes(value)?),
+        "checkpoint_every" => options.checkpoint_every(seconds(value)?),
+        "readers_bytes_max" => options.readers_bytes_max(bytes(value)?),
         "versions_bytes_max" => options.versions_bytes_max(bytes(value)?),
         "history_bytes_max" => options.history_bytes_max(bytes(value)?),
         "transaction_bytes_max" => options.transaction_bytes_max(bytes(value)? as usize),

@@ -20,15 +20,17 @@ impl Drop for End {
     }
 }
 
+/// The shortest interval, so that a store without changes does not use a processor.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
 /// Makes a checkpoint of the store after each interval in which something was committed. The thread
 /// does not keep the store open.
 pub(crate) fn begin(store: &Store, interval: Duration) -> Result<()> {
-    let last = store.metrics()?.last_timestamp;
     let (ended, weak) = (Arc::new(AtomicBool::new(false)), store.downgrade());
     let seen = ended.clone();
     let thread = thread::Builder::new()
         .name("qpair-checkpoint".to_owned())
-        .spawn(move || run(&weak, interval, last, &seen))
+        .spawn(move || run(&weak, interval.max(INTERVAL_MIN), &seen))
         .map_err(|error| {
             Error::new(ErrorKind::Limit, format!("starting a thread for checkpoints: {error}"))
         })?;
@@ -36,8 +38,10 @@ pub(crate) fn begin(store: &Store, interval: Duration) -> Result<()> {
     Ok(())
 }
 
-/// `last` is the timestamp of the newest commit that needs no checkpoint.
-fn run(store: &WeakStore, interval: Duration, mut last: u64, ended: &AtomicBool) {
+fn run(store: &WeakStore, interval: Duration, ended: &AtomicBool) {
+    // The newest commit in a checkpoint of this thread. The first interval has one always, because
+    // recovery leaves commits in the log.
+    let mut last = None;
     loop {
         let begun = Instant::now();
         while let Some(left) = interval.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
@@ -49,8 +53,8 @@ fn run(store: &WeakStore, interval: Duration, mut last: u64, ended: &AtomicBool)
         }
         let Some(store) = store.upgrade() else { return };
         let Ok(now) = store.metrics().map(|metrics| metrics.last_timestamp) else { return };
-        if last != now && store.checkpoint().is_ok() {
-            last = now;
+        if last != Some(now) && store.checkpoint().is_ok() {
+            last = Some(now);
         }
     }
 }

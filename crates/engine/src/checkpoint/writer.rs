@@ -360,6 +360,17 @@ pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
     shared.space.set_described(words * 64);
 }
 
+/// Returns how many sequences the first record of an incarnation leaves out. A device may have lost
+/// the last record of the incarnation before, which a reader in another process has seen: no other
+/// record may get its sequence. The number is even, because the sequence says which of the two
+/// places is written first.
+fn skipped(before: &Record, generation: u64) -> u64 {
+    match before.generation == generation {
+        true => 0,
+        false => 2 * (1 + generation % 64),
+    }
+}
+
 /// Writes the image's description and the record, durably.
 async fn write_out(
     shared: &Arc<Shared>,
@@ -380,16 +391,17 @@ async fn write_out(
     if !(last && shared.planted.is(Canary::CloseBeforeFlush)) {
         flush(shared).await?;
     }
+    let generation = shared.lifecycle.generation.load(Ordering::Acquire);
     let record = Record {
         store_id: shared.lifecycle.store_id,
-        sequence: before.sequence + 1,
+        sequence: before.sequence + 1 + skipped(&before, generation),
         timestamp,
         image_page,
         image_pages,
         image_bytes: bytes.len() as u64,
         image_checksum: crc_fast::crc32_iscsi(&bytes),
         closed: last,
-        generation: shared.lifecycle.generation.load(Ordering::Acquire),
+        generation,
         spare_page: before.image_page,
         spare_pages: before.image_pages,
     };

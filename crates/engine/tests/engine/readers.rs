@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{existing, options};
+use crate::common::{SUPERBLOCK_BYTES, existing, options, read_bytes, write_bytes};
 use qpair_block::BlockDevice;
 use qpair_block::time::SimClock;
 use qpair_engine::{Canary, ErrorKind, JoinHandle, Result, Runtime, Store, StoreOptions};
@@ -227,5 +227,35 @@ fn without_the_writers_or_the_readers_part_other_pages_are_read() {
             (0..100).find(|seed| run(*seed, Some(canary), &mut Counts::default()).is_err());
         qpair_engine::abandon_stepped();
         assert!(caught.is_some(), "{canary:?}");
+    }
+}
+
+/// A device loses its cache while a reader is there: a record that the reader has seen is gone, and
+/// the next writer counts on from the record before.
+#[test]
+fn a_record_that_the_device_lost_is_not_taken_for_a_later_one() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, None);
+        let store = world.writer(true);
+        (0..100).for_each(|_| world.commit(&store));
+        store.checkpoint().unwrap();
+        (0..100).for_each(|_| world.commit(&store));
+        let records = read_bytes(&world.device, SUPERBLOCK_BYTES, 2 * 512);
+        store.checkpoint().unwrap();
+        let reader = world.reader().unwrap();
+        store.crash();
+        write_bytes(&world.device, SUPERBLOCK_BYTES, &records);
+        let store = world.writer(false);
+        for _ in 0..world.rng.u32(0..6) {
+            (0..30).for_each(|_| world.commit(&store));
+            store.checkpoint().unwrap();
+        }
+        match world.begin_reading(&reader).and_then(|reading| reading.join().unwrap()) {
+            Ok(found) => panic!("seed {seed}: {} records of a lost checkpoint", found.len()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::SnapshotLost, "{seed}: {error}"),
+        }
+        assert!(reader.seen().unwrap().unwrap().1, "seed {seed}: there is a newer one");
+        reader.close().unwrap();
+        store.close().unwrap();
     }
 }
