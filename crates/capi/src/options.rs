@@ -157,6 +157,9 @@ options! {
     c"read_only" QPAIR_OPTION_BOOL c"false"
         c"Open for reading only, and share the files with other readers. Beside a process that writes: as of the newest checkpoint."
         => |options, value| Ok(options.read_only(value.flag()?));
+    c"beside_writer" QPAIR_OPTION_BOOL c"false"
+        c"Open for reading only, as of the newest checkpoint, and keep no process from writing the store meanwhile."
+        => |options, value| Ok(options.beside_writer(value.flag()?));
     c"format" QPAIR_OPTION_BOOL c"false"
         c"Create a new store on existing blank files or block devices."
         => |options, value| Ok(options.format(value.flag()?));

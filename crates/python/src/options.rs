@@ -43,6 +43,7 @@ fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Optio
         "durability" => options.durability(durability(&value.extract::<String>()?)?),
         "create" => options.create(value.extract()?),
         "read_only" => options.read_only(value.extract()?),
+        "beside_writer" => options.beside_writer(value.extract()?),
         "at_checkpoint" => options.at_checkpoint(value.extract()?),
         "format" => options.format(value.extract()?),
         "force" => options.force(value.extract()?),

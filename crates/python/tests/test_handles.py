@@ -304,6 +304,11 @@ def test_a_store_is_read_beside_its_writer(tmp_path):
                 before["t"][b"k"] = b"4"
         with pytest.raises(qpair.Busy):
             qpair.open(path, **options)
+    with qpair.open(path, beside_writer=True, **options) as closed:
+        assert closed["t"][b"k"] == b"3"
+        with qpair.open(path, **options) as writer:
+            writer["t"][b"k"] = b"5"
+            assert closed["t"][b"k"] == b"3"
 
 
 def test_without_io_uring_a_store_falls_back_and_says_so(program, path):

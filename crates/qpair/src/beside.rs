@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use qpair_engine::{ErrorKind, Result, Store};
+use qpair_engine::{Error, ErrorKind, Result, Store};
 
+use crate::members::Members;
 use crate::open::{self, may_be_beside};
 use crate::options::Options;
 use crate::outcome::OpenReport;
@@ -36,8 +37,8 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
 /// The parts of the store are read one after the other while the writer changes them: superblocks,
 /// records, the size of a file. Parts that do not fit together are read again.
 fn open_beside(options: &Options) -> Result<(Store, OpenReport)> {
-    let mut options = options.clone().create(false).read_only(true);
-    options.store.beside_writer = true;
+    let options = options.clone().create(false).beside_writer(true);
+    refuse_remote_cache(&options)?;
     let mut tries = 1;
     loop {
         match open::open(&options) {
@@ -48,6 +49,30 @@ fn open_beside(options: &Options) -> Result<(Store, OpenReport)> {
             opened => return opened,
         }
     }
+}
+
+/// The types of file systems whose files another machine may write: NFS, SMB (two), 9P and Ceph.
+const REMOTE: [u32; 5] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
+
+/// Refuses a page cache that a writer on another machine does not reach: in it, a record stays what
+/// it was when it was read.
+fn refuse_remote_cache(options: &Options) -> Result<()> {
+    if !options.buffered {
+        return Ok(());
+    }
+    for path in Members::of(options)?.paths() {
+        if rustix::fs::statfs(path).is_ok_and(|about| REMOTE.contains(&(about.f_type as u32))) {
+            return Err(Error::with_hint(
+                ErrorKind::Unsupported,
+                format!(
+                    "{} is on a network file system, and the page cache does not show what another machine writes there",
+                    path.display()
+                ),
+                "read it without the page cache (buffered), or where it is written",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn may_be_torn(kind: ErrorKind) -> bool {

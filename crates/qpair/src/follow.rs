@@ -45,8 +45,7 @@ impl Options {
     /// # Errors
     /// As [`Options::open`], for a store that must exist.
     pub fn follow(self) -> Result<Follower> {
-        let (mut options, _) = self.settled(&Bounds::read());
-        options.store.beside_writer = true;
+        let (options, _) = self.beside_writer(true).settled(&Bounds::read());
         let newest = Mutex::new(open(&options)?);
         Ok(Follower { options, newest })
     }

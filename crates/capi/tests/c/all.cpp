@@ -314,7 +314,7 @@ int main(int, char **argv) {
             CHECK(code_of([&] { beside.table("t").put("k", "v"); }) == QPAIR_READ_ONLY);
         }
         {
-            qpair::store beside(path, qpair::options().set("buffered", true).set("read_only", true).set("io", io));
+            qpair::store beside(path, qpair::options().set("buffered", true).set("beside_writer", true).set("io", io));
             CHECK(beside.table("t").get("count") == "later");
         }
         store.table("t").put("count", "201");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{SUPERBLOCK_BYTES, existing, options, read_bytes, write_bytes};
+use crate::common::{SUPERBLOCK_BYTES, existing, options, ram, read_bytes, write_bytes};
 use qpair_block::BlockDevice;
 use qpair_block::time::SimClock;
 use qpair_engine::{Canary, ErrorKind, JoinHandle, Result, Runtime, Store, StoreOptions};
@@ -258,4 +258,31 @@ fn a_record_that_the_device_lost_is_not_taken_for_a_later_one() {
         reader.close().unwrap();
         store.close().unwrap();
     }
+}
+
+/// Where there are no locks, as on some network file systems, the record says whether a checkpoint
+/// is still there.
+#[test]
+fn without_locks_a_reader_has_its_checkpoint_until_the_next_one() {
+    let device = ram();
+    let writer = Store::open(vec![device.clone()], &options(512, 96)).unwrap();
+    let table = writer.table("t").unwrap();
+    let put = |value: &[u8]| (0..KEYS).for_each(|index| table.put(&key(index), value).unwrap());
+    let beside = StoreOptions { beside_writer: true, read_only: true, ..existing(512, 64) };
+    let open = || Store::open(vec![device.clone()], &beside).unwrap();
+    put(&[1; 80]);
+    writer.checkpoint().unwrap();
+    let reader = open();
+    let seen = reader.existing_table("t").unwrap().unwrap();
+    put(&[2; 80]);
+    // The pages that left the writer's memory are in other places.
+    assert_eq!(seen.get(&key(0)).unwrap().unwrap(), [1; 80]);
+    assert!(!reader.seen().unwrap().unwrap().1);
+    writer.checkpoint().unwrap();
+    assert!(reader.seen().unwrap().unwrap().1);
+    let read: Result<State> = seen.range(..).unwrap().collect();
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::SnapshotLost);
+    let newer = open().existing_table("t").unwrap().unwrap();
+    let read: State = newer.range(..).unwrap().map(Result::unwrap).collect();
+    assert!(read.len() == KEYS as usize && read.values().all(|value| value == &[2; 80]));
 }

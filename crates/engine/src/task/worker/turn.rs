@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Completion, IoError, Op, WaitOptions};
+use qpair_format::ErrorKind;
 
 use super::{TaskRef, Worker};
 use crate::canary::Canary;
@@ -232,13 +233,16 @@ impl Worker {
     fn doubt_reads(&self, witness: &Witness, completions: &mut [Completion]) {
         let is_read = |completion: &&mut Completion| completion.op == Op::Read;
         let mut reads = completions.iter_mut().filter(is_read).peekable();
-        if reads.peek().is_none()
-            || self.shared.planted.is(Canary::UncheckedReader)
-            || witness.check(&mut self.records.borrow_mut()).is_ok()
-        {
+        if reads.peek().is_none() || self.shared.planted.is(Canary::UncheckedReader) {
             return;
         }
-        reads.for_each(|completion| completion.result = Err(IoError::STALE));
+        let error = match witness.check(&mut self.records.borrow_mut()) {
+            Ok(()) => return,
+            Err(error) if error.kind() == ErrorKind::SnapshotLost => IoError::STALE,
+            // The device does not tell.
+            Err(_) => IoError::IO,
+        };
+        reads.for_each(|completion| completion.result = Err(error));
     }
 
     /// Runs one turn without ever sleeping. `look` makes it submit requests and poll for
