@@ -236,13 +236,19 @@ impl StoreArgs {
         let options = self.options(effort).create(false);
         match options.clone().read_only(true).open_with_report() {
             Err(error) if error.kind() == ErrorKind::Unclean => {
-                let (store, report) = open_showing(options.clone())?;
-                if let Some(why) = report.not_writable {
-                    // The reason names the file.
-                    return Err(Failure::from(why).context("the store was not closed, and"));
+                match open_showing(options.clone()) {
+                    // Another process recovers it.
+                    Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {}
+                    opened => {
+                        let (store, report) = opened?;
+                        if let Some(why) = report.not_writable {
+                            // The reason names the file.
+                            return Err(Failure::from(why).context("the store was not closed, and"));
+                        }
+                        store.close()?;
+                    }
                 }
-                store.close()?;
-                tell(options.read_only(true))
+                self.told_of_writer(options.read_only(true).open_with_report()?)
             }
             opened => self.told_of_writer(opened.map_err(|error| self.or_look(error))?),
         }
@@ -285,15 +291,26 @@ impl StoreArgs {
         let options = self.options(Effort::Large).create(false).read_only(true);
         match options.clone().open_with_report() {
             Err(error) if error.kind() == ErrorKind::Unclean => {
-                Ok((tell(options.at_checkpoint(true))?.0, Checked::AtCheckpoint))
+                match tell(options.clone().at_checkpoint(true)) {
+                    // Another process recovers it.
+                    Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {
+                        self.opened_to_check(options.open_with_report())
+                    }
+                    opened => Ok((opened?.0, Checked::AtCheckpoint)),
+                }
             }
-            opened => {
-                let opened = opened.map_err(|error| self.or_look(error))?;
-                let (store, report) = self.told_of_writer(opened)?;
-                let beside = report.beside_writer;
-                Ok((store, if beside { Checked::BesideWriter } else { Checked::Closed }))
-            }
+            opened => self.opened_to_check(opened),
         }
+    }
+
+    fn opened_to_check(
+        &self,
+        opened: std::result::Result<(Store, OpenReport), qpair::Error>,
+    ) -> Result<(Store, Checked)> {
+        let opened = opened.map_err(|error| self.or_look(error))?;
+        let (store, report) = self.told_of_writer(opened)?;
+        let beside = report.beside_writer;
+        Ok((store, if beside { Checked::BesideWriter } else { Checked::Closed }))
     }
 
     /// Returns options to inspect the store without opening it.
