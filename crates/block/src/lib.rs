@@ -45,6 +45,7 @@ pub use qpair_memory::locks;
 pub use qpair_memory::{
     Arena, ArenaOptions, Backing, BlockIndex, Buffer, Mapping, Piece, Segment, TickClock,
 };
+pub use seam::byte_locks::ByteLocks;
 pub use seam::completion_event::CompletionEvent;
 pub use seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,

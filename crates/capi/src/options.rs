@@ -155,8 +155,11 @@ options! {
         c"Create missing files and a missing store."
         => |options, value| Ok(options.create(value.flag()?));
     c"read_only" QPAIR_OPTION_BOOL c"false"
-        c"Open for reading only, and share the files with other readers."
+        c"Open for reading only, and share the files with other readers. Beside a process that writes: as of the newest checkpoint."
         => |options, value| Ok(options.read_only(value.flag()?));
+    c"beside_writer" QPAIR_OPTION_BOOL c"false"
+        c"Open for reading only, as of the newest checkpoint, and keep no process from writing the store meanwhile."
+        => |options, value| Ok(options.beside_writer(value.flag()?));
     c"format" QPAIR_OPTION_BOOL c"false"
         c"Create a new store on existing blank files or block devices."
         => |options, value| Ok(options.format(value.flag()?));
@@ -194,6 +197,12 @@ options! {
     c"checkpoint" QPAIR_OPTION_BYTES c"256MiB"
         c"Bytes of log after which a checkpoint begins; bounds the time of a recovery."
         => |options, value| Ok(options.checkpoint_bytes(value.bytes()?));
+    c"checkpoint_every_ms" QPAIR_OPTION_NUMBER c"none: checkpoints follow from the size of the log"
+        c"Milliseconds after which changes are in a checkpoint, for readers in other processes."
+        => |options, value| Ok(options.checkpoint_every(Duration::from_millis(value.number()?)));
+    c"readers_max" QPAIR_OPTION_BYTES c"1GiB"
+        c"Limit on device space for older checkpoints that other processes read. Beyond it the oldest is lost."
+        => |options, value| Ok(options.readers_bytes_max(value.bytes()?));
     c"versions_max" QPAIR_OPTION_BYTES c"256MiB, or less if the limits of the process leave less"
         c"Limit on memory for older values, which snapshots and open transactions need."
         => |options, value| Ok(options.versions_bytes_max(value.bytes()?));

@@ -44,6 +44,10 @@ pub enum Canary {
     /// A deleted key that is smaller than the others of its shard does not lower the shard's bound,
     /// so that ranges of snapshots miss it.
     DeletedKeysOutOfOrder,
+    /// A checkpoint frees pages of the one before although readers in other processes use it.
+    ForgottenReaders,
+    /// A reader beside a writer does not check, after a read, that its checkpoint is still there.
+    UncheckedReader,
     /// A panic while a page is split. This and the following ones are not in [`Canary::ALL`]: the
     /// store must withstand them.
     PanicInSplit,
@@ -90,7 +94,7 @@ impl Planted {
 
 impl Canary {
     /// All bugs that the simulation must catch.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -107,6 +111,8 @@ impl Canary {
         Self::UnreadHistory,
         Self::RenameKeepsOldName,
         Self::DeletedKeysOutOfOrder,
+        Self::ForgottenReaders,
+        Self::UncheckedReader,
     ];
 
     /// All panics that can be planted.
@@ -138,6 +144,8 @@ impl Canary {
             Self::UnreadHistory => "unread-history",
             Self::RenameKeepsOldName => "rename-keeps-old-name",
             Self::DeletedKeysOutOfOrder => "deleted-keys-out-of-order",
+            Self::ForgottenReaders => "forgotten-readers",
+            Self::UncheckedReader => "unchecked-reader",
             Self::PanicInSplit => "panic-in-split",
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",

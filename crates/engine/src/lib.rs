@@ -26,6 +26,7 @@ mod oracle;
 mod overflow;
 mod panics;
 mod pool;
+mod readers;
 mod shared;
 mod space;
 mod store;

@@ -65,7 +65,9 @@ pub enum ErrorKind {
     TimedOut,
     /// A transaction needs more memory than it may have.
     TooLarge,
-    /// A snapshot was given up, because the older values that it needed took too much memory.
+    /// A snapshot was given up, because the older values that it needed took too much memory; or
+    /// the checkpoint that a reader beside another process sees, because its pages took too much
+    /// space.
     SnapshotLost,
     /// The caller asked for the operation to end early.
     Interrupted,
@@ -174,6 +176,18 @@ impl Error {
         Self::new(ErrorKind::Closed, "the store is closed, or is being closed")
     }
 
+    /// Creates the error of a reader whose checkpoint the store's writer no longer keeps.
+    #[doc(hidden)]
+    #[cold]
+    #[must_use]
+    pub fn reader_lost() -> Self {
+        Self::with_hint(
+            ErrorKind::SnapshotLost,
+            "the process that writes the store no longer keeps the checkpoint that this reader sees",
+            "open the store again: it shows the newest checkpoint",
+        )
+    }
+
     /// Creates the error for a call on a dropped table.
     #[doc(hidden)]
     #[cold]
@@ -196,6 +210,9 @@ impl Error {
     #[doc(hidden)]
     #[must_use]
     pub fn io(source: block::IoError, context: impl Into<String>) -> Self {
+        if source == block::IoError::STALE {
+            return Self::reader_lost();
+        }
         let cause = std::io::Error::from_raw_os_error(source.errno);
         Self(
             Inner {

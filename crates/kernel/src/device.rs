@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+use qpair_block::{
+    BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result,
+};
 
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
@@ -209,6 +211,13 @@ impl BlockDevice for KernelDevice {
             Target::File(file) => file.size_bytes(),
             Target::Namespace(namespace) => namespace.size_bytes,
         }
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        Some(match &self.target {
+            Target::File(file) => file.clone(),
+            Target::Namespace(namespace) => namespace.clone(),
+        })
     }
 
     fn removed(&self) -> Option<String> {

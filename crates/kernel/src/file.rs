@@ -8,16 +8,18 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::locks::Mutex;
-use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
+use qpair_block::{ByteLocks, DeviceInfo, Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock, ftruncate};
 use rustix::io::Errno;
 
+use crate::byte_locks;
 use crate::geometry::{atomic_writes, geometry, has_volatile_cache, is_set_read_only};
 use crate::holder::LockHolder;
 use crate::nowait::needs_threads;
@@ -280,7 +282,22 @@ impl Drop for File {
     fn drop(&mut self) {
         // Unlock explicitly, because the kernel may keep the file open for a while after the
         // descriptor is closed.
+        byte_locks::unlock_all(self.fd.as_fd());
         let _ = flock(&self.fd, FlockOperation::Unlock);
+    }
+}
+
+impl ByteLocks for File {
+    fn lock(&self, bytes: Range<u64>, exclusive: bool) -> Result<bool> {
+        byte_locks::lock(self.fd.as_fd(), &bytes, exclusive, self.name())
+    }
+
+    fn unlock(&self, bytes: Range<u64>) -> Result<()> {
+        byte_locks::unlock(self.fd.as_fd(), &bytes, self.name())
+    }
+
+    fn locked_by_others(&self, bytes: Range<u64>) -> Result<Option<Range<u64>>> {
+        byte_locks::locked_by_others(self.fd.as_fd(), &bytes, self.name())
     }
 }
 

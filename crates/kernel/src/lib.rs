@@ -34,6 +34,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
+mod byte_locks;
 mod device;
 mod file;
 mod geometry;

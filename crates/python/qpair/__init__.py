@@ -124,10 +124,15 @@ def open(path: Any, /, memory: int | str | None = None, **options: Any) -> Store
     - ``workers``: threads of the store, by default one for each core.
     - ``io``: ``"auto"``, ``"io_uring"``, ``"libaio"`` or ``"posix"``.
     - ``durability``: ``"sync"`` (a change returns when it survives power loss), ``"group"`` or ``"async"``.
-    - ``create``, ``read_only``, ``at_checkpoint``, ``format``, ``force``, ``buffered``, ``page_size``, ``stripe_unit``,
-      ``depth``, ``reads``, ``log``, ``log_device``, ``log_flushed``, ``checkpoint_bytes``, ``versions_bytes_max``,
-      ``history_bytes_max``, ``transaction_bytes_max``, ``lock_timeout`` (seconds), ``huge_pages``, ``prefault``,
-      ``memory_up_to``, ``publish`` (True, or the path of a socket): as in ``qpair::Options``.
+    - ``create``, ``read_only``, ``at_checkpoint``, ``beside_writer``, ``format``, ``force``, ``buffered``, ``page_size``,
+      ``stripe_unit``, ``depth``, ``reads``, ``log``, ``log_device``, ``log_flushed``, ``checkpoint_bytes``,
+      ``checkpoint_every`` (seconds), ``readers_bytes_max``, ``versions_bytes_max``, ``history_bytes_max``,
+      ``transaction_bytes_max``, ``lock_timeout`` (seconds), ``huge_pages``, ``prefault``, ``memory_up_to``,
+      ``publish`` (True, or the path of a socket): as in ``qpair::Options``.
+
+    With ``read_only`` beside a process that has the store open for writing, the store shows its newest checkpoint, and
+    no later change: ``opened["beside_writer"]``. Open it again to see a newer one.
+    ``beside_writer`` does so whether or not there is such a process, and keeps none from writing the store meanwhile.
 
     What the store does otherwise than asked, or not as fast as it could, is an ``OpenWarning``: another interface than
     io_uring, a file that cannot be written, more memory than there is.

@@ -22,6 +22,7 @@ class _Opened(TypedDict):
     not_writable: str | None
     memory_warning: str | None
     not_published: str | None
+    beside_writer: bool
 
 class _TableStatistics(TypedDict):
     records: int

@@ -106,7 +106,8 @@ impl Store {
     }
 
     /// How the store was opened: the interface to the kernel and its mode, the interfaces that did
-    /// not work and why, and whether the store was created.
+    /// not work and why, whether the store was created, and whether it is read beside a process
+    /// that writes it.
     #[getter]
     fn opened<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let report = PyDict::new(py);
@@ -122,6 +123,7 @@ impl Store {
         report.set_item("not_writable", text(&self.report.not_writable))?;
         report.set_item("memory_warning", &self.report.memory_warning)?;
         report.set_item("not_published", text(&self.report.not_published))?;
+        report.set_item("beside_writer", self.report.beside_writer)?;
         Ok(report)
     }
 

@@ -285,6 +285,32 @@ def test_stores_over_several_files(tmp_path):
             copy["t"][b"k"] = b"w"
 
 
+def test_a_store_is_read_beside_its_writer(tmp_path):
+    path = tmp_path / "s"
+    options = dict(memory="8MiB", workers=1, buffered=True)
+    with qpair.open(path, readers_bytes_max="64MiB", checkpoint_every=3600, **options) as writer:
+        assert not writer.opened["beside_writer"]
+        writer.table("t")[b"k"] = b"1"
+        writer.checkpoint()
+        with qpair.open(path, read_only=True, **options) as before:
+            assert before.read_only and before.opened["beside_writer"]
+            writer["t"][b"k"] = b"2"
+            writer.checkpoint()
+            writer["t"][b"k"] = b"3"
+            assert before["t"][b"k"] == b"1"
+            with qpair.open(path, read_only=True, **options) as newer:
+                assert newer["t"][b"k"] == b"2"
+            with pytest.raises(qpair.ReadOnly):
+                before["t"][b"k"] = b"4"
+        with pytest.raises(qpair.Busy):
+            qpair.open(path, **options)
+    with qpair.open(path, beside_writer=True, **options) as closed:
+        assert closed["t"][b"k"] == b"3"
+        with qpair.open(path, **options) as writer:
+            writer["t"][b"k"] = b"5"
+            assert closed["t"][b"k"] == b"3"
+
+
 def test_without_io_uring_a_store_falls_back_and_says_so(program, path):
     said = program(
         """

@@ -56,6 +56,7 @@
 //!   [`task::TaskStore`] has those for tasks.
 //! - [`Store`] and [`Table`] are an open store and its tables; [`task`] has the types for tasks on
 //!   the store's workers.
+//! - [`Follower`] reads a store that another process writes, one checkpoint after the other.
 //! - [`metrics`] has the statistics of a store, [`report`] the reports that calls return, and
 //!   [`inspect`] the tools for stores that are not open.
 //! - [`completion`] has a queue of asynchronous calls with a descriptor, for event loops.
@@ -83,9 +84,11 @@
 #![warn(missing_docs)]
 
 mod ask;
+mod beside;
 pub mod completion;
 mod copy;
 mod driven;
+mod follow;
 mod interfaces;
 mod json;
 mod members;
@@ -95,9 +98,11 @@ mod outcome;
 mod publish;
 #[cfg(feature = "metrics")]
 mod recorder;
+mod regular;
 mod replace;
 mod tools;
 
+pub use follow::Follower;
 pub use options::Options;
 #[cfg(feature = "drivers")]
 pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};

@@ -56,6 +56,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     store.stripe_unit_bytes = members.unit_bytes.unwrap_or(store.stripe_unit_bytes);
     // Devices that exist only in memory have no content to lose.
     store.format |= all_missing;
+    let attempt_is_beside = store.beside_writer;
     let attempt = Attempt::new(options, members, store);
     let mut new_files = NewFiles::default();
     let mut interfaces = Interfaces::new(options.io);
@@ -119,6 +120,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         not_writable,
         memory_warning: None,
         not_published: None,
+        beside_writer: attempt_is_beside,
     };
     if let Some(path) = &options.publish {
         publish(&store, path)?;
@@ -130,6 +132,11 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
         report.not_published = publish(&store, &publish_path(member)).err();
     }
     Ok((store, report))
+}
+
+/// Whether a store that another process has open is opened for reading beside that process.
+pub(crate) fn may_be_beside(options: &Options) -> bool {
+    options.store.read_only && !options.store.at_checkpoint && !options.store.format
 }
 
 /// Whether a store may be created although files exist: the error suggests that an incomplete
@@ -262,13 +269,17 @@ const LOCK_TIMEOUT_AFTER_END: Duration = Duration::from_secs(10);
 const MAKER_HEAD_START: Duration = Duration::from_millis(20);
 
 /// Opens a file, and waits for a lock that is about to be released.
-fn open_with_retry(options: &FileOptions, mode: Mode) -> block::Result<KernelDevice> {
+fn open_with_retry(
+    options: &FileOptions,
+    mode: Mode,
+    is_patient: bool,
+) -> block::Result<KernelDevice> {
     let start = Instant::now();
     loop {
         match qpair_kernel::open(options, mode) {
             Err(error)
                 if error.kind() == block::ErrorKind::Busy
-                    && start.elapsed() < lock_timeout(&options.path) =>
+                    && start.elapsed() < lock_timeout(&options.path, is_patient) =>
             {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -277,9 +288,10 @@ fn open_with_retry(options: &FileOptions, mode: Mode) -> block::Result<KernelDev
     }
 }
 
-fn lock_timeout(path: &Path) -> Duration {
+fn lock_timeout(path: &Path, is_patient: bool) -> Duration {
     match LockHolder::of(path) {
         Some(LockHolder { name: None, .. }) => LOCK_TIMEOUT_AFTER_END,
+        Some(_) if !is_patient => Duration::ZERO,
         _ => LOCK_TIMEOUT,
     }
 }
@@ -343,6 +355,8 @@ struct Attempt<'a> {
     /// are accepted, and no other file, however blank.
     remade: bool,
     buffered: bool,
+    /// Whether to wait for a lock that another living process has.
+    is_patient: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -355,6 +369,7 @@ impl<'a> Attempt<'a> {
             drivers: &options.drivers,
             remade: false,
             buffered: options.buffered,
+            is_patient: !may_be_beside(options),
             store,
         }
     }
@@ -435,9 +450,10 @@ impl<'a> Attempt<'a> {
                 create: create.then_some(self.new_file_bytes),
                 read_only: self.store.read_only,
                 direct: !self.buffered,
+                exclusive_lock: !self.store.beside_writer,
                 ..FileOptions::new(path)
             };
-            let device = open_with_retry(&options, interfaces.current)?;
+            let device = open_with_retry(&options, interfaces.current, self.is_patient)?;
             if create {
                 new_files.add(path);
             } else if self.must_be_blank.get() || self.members.log_paths().contains(&path) {

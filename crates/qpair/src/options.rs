@@ -36,6 +36,7 @@ pub struct Options {
     pub(crate) buffered: bool,
     pub(crate) publish: Option<PathBuf>,
     pub(crate) publish_beside: bool,
+    pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) unsaid: Unsaid,
 }
 
@@ -80,6 +81,7 @@ impl Options {
             buffered: false,
             publish: None,
             publish_beside: false,
+            checkpoint_every: None,
             unsaid: Unsaid {
                 memory_up_to: Some(STORE_MEMORY_BYTES),
                 versions: true,
@@ -168,6 +170,13 @@ impl Options {
 
     /// Opens the store for reading only, and shares the files with other readers. Changes are
     /// refused.
+    ///
+    /// If another process has the store open and may write it, the store is read beside that
+    /// process: it shows the newest checkpoint, and no later change. Open it again to see a newer
+    /// checkpoint, or use [`Options::follow`]. The writer keeps the pages of that checkpoint while
+    /// it is read, up to [`Options::readers_bytes_max`]; beyond that, reads fail with
+    /// `SnapshotLost`. [`OpenReport::beside_writer`] says whether the store was opened in this way.
+    /// Otherwise no process can open the store for writing until this one has closed it.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.store.read_only = read_only;
         self
@@ -297,6 +306,22 @@ impl Options {
         self
     }
 
+    /// Limits the device space that older checkpoints may take because other processes read them,
+    /// in bytes. The default is 1 GiB. Above the limit, and before a change would fail for want of
+    /// space, the oldest such checkpoint is given up: its readers get `SnapshotLost`.
+    pub fn readers_bytes_max(mut self, bytes: u64) -> Self {
+        self.store.readers_bytes_max = bytes;
+        self
+    }
+
+    /// Makes a checkpoint at least this often while there are changes, so that readers in other
+    /// processes ([`Options::read_only`], [`Options::follow`]) are no further behind. By default,
+    /// checkpoints follow from the size of the log ([`Options::checkpoint_bytes`]).
+    pub fn checkpoint_every(mut self, interval: Duration) -> Self {
+        self.checkpoint_every = Some(interval);
+        self
+    }
+
     /// Sets how long a change waits for a row that a transaction has locked, before it fails with
     /// `TimedOut`. By default, it waits without limit.
     /// [`TransactionOptions::lock_timeout`](crate::TransactionOptions) sets this for one
@@ -332,6 +357,15 @@ impl Options {
     pub fn at_checkpoint(mut self, at_checkpoint: bool) -> Self {
         self.store.at_checkpoint = at_checkpoint;
         self.store.read_only |= at_checkpoint;
+        self
+    }
+
+    /// Opens the store for reading only, as of its newest checkpoint, and never keeps a process from
+    /// opening the store for writing, now or later. [`Options::follow`] does the same, and goes on
+    /// to newer checkpoints.
+    pub fn beside_writer(mut self, beside: bool) -> Self {
+        self.store.beside_writer = beside;
+        self.store.read_only |= beside;
         self
     }
 
@@ -389,7 +423,12 @@ impl Options {
     /// As [`Options::open`].
     pub fn open_with_report(self) -> Result<(Store, OpenReport)> {
         let (settled, warning) = self.settled(&Bounds::read());
-        let (store, report) = crate::open::open(&settled)?;
+        let (store, report) = crate::beside::open(&settled)?;
+        if let Some(interval) = settled.checkpoint_every
+            && !store.is_read_only()
+        {
+            crate::regular::begin(&store, interval)?;
+        }
         Ok((store, OpenReport { memory_warning: warning, ..report }))
     }
 

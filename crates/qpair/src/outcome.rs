@@ -37,6 +37,9 @@ pub struct OpenReport {
     /// The reason why the store is not published beside its first member, although
     /// [`crate::Options::publish_beside`] asked for that. The store can be used all the same.
     pub not_published: Option<Error>,
+    /// Whether the store is read beside a process that has it open, as of a checkpoint
+    /// ([`crate::Options::read_only`], [`crate::Options::follow`]).
+    pub beside_writer: bool,
 }
 
 /// An interface that was tried and does not work here.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use qpair_block::time::SimClock;
 use qpair_block::{
-    BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result, format_bytes,
+    BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result,
+    format_bytes,
 };
 use qpair_memory::locks::Mutex;
 
+use crate::byte_locks::SimLocks;
 use crate::channel::SimChannel;
 use crate::disk::Disk;
 use crate::faults::{SimFaults, SimLatency};
@@ -64,7 +66,7 @@ impl SimOptions {
 }
 
 /// A disk in memory whose latencies, faults and losses follow from a seed. Clones are the same
-/// device.
+/// opening of the same device.
 ///
 /// A write is visible once it has completed. It is durable once a flush has completed that was
 /// submitted after its submitter had its completion, or when it has completed with FUA. When the
@@ -77,6 +79,7 @@ pub struct SimDevice {
     free_running: bool,
     clock: SimClock,
     disk: Arc<Mutex<Disk>>,
+    locks: Arc<SimLocks>,
 }
 
 impl SimDevice {
@@ -138,7 +141,15 @@ impl SimDevice {
             size_bytes_max,
             free_running: options.free_running,
             clock,
+            locks: Arc::default(),
         })
+    }
+
+    /// Returns another opening of the same device, as another process has it: with locks of its
+    /// own.
+    #[must_use]
+    pub fn opened_again(&self) -> Self {
+        Self { locks: Arc::new(self.locks.of_another()), ..self.clone() }
     }
 
     /// Sets the faults from now on.
@@ -206,6 +217,10 @@ impl BlockDevice for SimDevice {
         }
         disk.resize(size_bytes);
         Ok(())
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        Some(self.locks.clone())
     }
 
     fn shrinks(&self) -> bool {

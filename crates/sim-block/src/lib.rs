@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod byte_locks;
 mod channel;
 mod device;
 mod disk;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::channel::holding::{Alarm, Holding, wait_holding};
+use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
@@ -68,6 +69,10 @@ impl BlockDevice for DelayDevice {
 
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        self.inner.byte_locks()
     }
 
     fn removed(&self) -> Option<String> {

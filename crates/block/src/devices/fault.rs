@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::channel::poller::{EarlyQueue, PollSet};
 use crate::channel::slots::Slots;
 use crate::devices::fault_control::{Fault, FaultControl};
+use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
@@ -89,6 +90,10 @@ impl BlockDevice for FaultDevice {
 
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        self.inner.byte_locks()
     }
 
     fn removed(&self) -> Option<String> {

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::channel::holding::{Alarm, Holding, wait_holding};
+use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
 };
@@ -143,6 +144,10 @@ impl BlockDevice for LimitDevice {
 
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         self.inner.shrink(size_bytes)
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        self.inner.byte_locks()
     }
 
     fn removed(&self) -> Option<String> {

@@ -7,6 +7,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
     Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
     atomic_write_bytes_on,
@@ -83,6 +84,10 @@ impl BlockDevice for SliceDevice {
         }
         let context = format!("{} cannot grow to {size_bytes} bytes", self.info.name);
         Err(Error::new(ErrorKind::NoSpace, context).hint("its size is fixed"))
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        self.inner.byte_locks()
     }
 
     fn removed(&self) -> Option<String> {

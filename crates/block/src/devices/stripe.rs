@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::channel::bounces::Bounces;
 use crate::devices::stripe_channel::StripeChannel;
+use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
     BlockDevice, ChannelOptions, DeviceInfo, IoChannel, atomic_write_bytes_on,
 };
@@ -191,6 +192,10 @@ impl BlockDevice for StripeDevice {
 
     fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        self.members[0].device.byte_locks()
     }
 
     fn removed(&self) -> Option<String> {

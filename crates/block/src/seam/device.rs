@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use qpair_memory::{Arena, ArenaOptions, Buffer};
 
+use crate::seam::byte_locks::ByteLocks;
 use crate::seam::error::{Error, ErrorKind, IoError, Result};
 use crate::seam::request::{Completion, Op, Request};
 use crate::seam::wake::WakeEvent;
@@ -213,6 +214,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Returns the name of the device, or of a part of it, if its file was deleted while open. The
     /// content of a deleted file is lost when the last process that has it open closes it.
     fn removed(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the locks on bytes of this opening of the device. Returns `None` if the device takes
+    /// no locks, as most do that the program drives itself. A layer returns those of the device
+    /// below, or of its first part.
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
         None
     }
 

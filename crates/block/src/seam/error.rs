@@ -195,6 +195,9 @@ impl IoError {
 
     /// The device is gone: ENODEV.
     pub const GONE: Self = Self { kind: ErrorKind::Gone, errno: 19 };
+    /// The bytes that were read may belong to something newer than what the reader looks at:
+    /// ESTALE.
+    pub const STALE: Self = Self { kind: ErrorKind::Gone, errno: 116 };
     /// The device did not answer in time, and the request was cancelled: ETIMEDOUT.
     pub const TIMED_OUT: Self = Self { kind: ErrorKind::Io, errno: 110 };
     /// The request was cancelled because the device was reset: ECANCELED.

@@ -289,7 +289,8 @@ static int count_calls(void *context, std::uint64_t, std::uint64_t) {
 int main(int, char **argv) {
     std::string path = std::string(argv[1]) + "/all.qpair", io = argv[2];
     {
-        qpair::store store(path, qpair::options().set("memory", "8MiB").set("buffered", true).set("workers", 2).set("io", io));
+        qpair::store store(path, qpair::options().set("memory", "8MiB").set("buffered", true).set("workers", 2)
+            .set("readers_max", "64MiB").set("checkpoint_every_ms", 3600000).set("io", io));
         tables(store);
         ranges(store);
         transactions(store);
@@ -304,6 +305,19 @@ int main(int, char **argv) {
         CHECK(code == QPAIR_OK && before >= after && after > 0);
         store.backup("ram:size=64MiB");
         CHECK(code_of([&] { qpair::store second(path, qpair::options().set("buffered", true)); }) == QPAIR_BUSY);
+        store.table("t").put("count", "later");
+        {
+            qpair::store beside(path, qpair::options().set("buffered", true).set("read_only", true).set("io", io));
+            CHECK(beside.table("t").get("count") == "201");
+            store.checkpoint();
+            CHECK(beside.table("t").get("count") == "201");
+            CHECK(code_of([&] { beside.table("t").put("k", "v"); }) == QPAIR_READ_ONLY);
+        }
+        {
+            qpair::store beside(path, qpair::options().set("buffered", true).set("beside_writer", true).set("io", io));
+            CHECK(beside.table("t").get("count") == "later");
+        }
+        store.table("t").put("count", "201");
         store.close();
     }
     {

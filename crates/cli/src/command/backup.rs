@@ -26,7 +26,8 @@ use crate::show::text::{counted, size};
 /// or a power loss the device has neither. Two devices in turn always leave one.
 ///
 /// If another process has the store open and publishes it (see `qpair top`), that process makes the
-/// copy, with its own rights, onto a file, a block device or a stripe of these.
+/// copy, with its own rights, onto a file, a block device or a stripe of these. If it publishes
+/// nothing, this command copies the newest checkpoint beside it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -85,13 +86,17 @@ impl Backup {
 
     fn make(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<BackupReport> {
         if is_socket(&self.store.store) {
-            return self.ask(
-                progress,
-                Failure::new(Exit::Failed, "the process behind this socket makes no backups"),
-            );
+            let nobody =
+                || Failure::new(Exit::Failed, "the process behind this socket makes no backups");
+            return self.ask(progress)?.ok_or_else(|| nobody().hint(BUSY));
         }
         match self.store.open_to_read(Effort::Large) {
-            Ok((store, _)) => {
+            Ok((store, report)) => {
+                if report.beside_writer
+                    && let Some(made) = self.ask(progress)?
+                {
+                    return Ok(made);
+                }
                 let target = self.store.target(&self.target, self.force)?;
                 let made = target.backup_of(&store, progress);
                 let closed = store.close();
@@ -99,35 +104,31 @@ impl Backup {
                 closed?;
                 Ok(report)
             }
-            Err(failure) if failure.kind() == Some(ErrorKind::Busy) => self.ask(progress, failure),
+            Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {
+                self.ask(progress)?.ok_or_else(|| failure.hint(BUSY))
+            }
             Err(failure) => Err(failure),
         }
     }
 
-    /// Asks the process that has the store open to make the backup; fails if there is no such
-    /// process.
-    fn ask(
-        &self,
-        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
-        nobody: Failure,
-    ) -> Result<BackupReport> {
+    /// Asks the process that has the store open to make the backup. Returns `None` if that process
+    /// does not publish the store.
+    fn ask(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Option<BackupReport>> {
         self.store.refuse_own(&self.target)?;
         let published = published_at(&self.store.store);
-        let made =
-            ask_for_backup(&published, &self.target, self.force, progress).map_err(|error| {
-                match error.kind() {
-                    // The other process writes, and may have begun to overwrite the target.
-                    ErrorKind::Interrupted if self.force => Failure::from(error).hint(
-                        "a backup that was on a block device may be gone; run the backup again",
-                    ),
-                    _ => told(error, self.force),
-                }
-            })?;
-        made.ok_or_else(|| {
-            nobody.hint("the process that has it open makes the backup if it publishes the store, or by Store::backup")
+        ask_for_backup(&published, &self.target, self.force, progress).map_err(|error| {
+            match error.kind() {
+                // The other process writes, and may have begun to overwrite the target.
+                ErrorKind::Interrupted if self.force => Failure::from(error)
+                    .hint("a backup that was on a block device may be gone; run the backup again"),
+                _ => told(error, self.force),
+            }
         })
     }
 }
+
+const BUSY: &str =
+    "the process that has it open makes the backup if it publishes the store, or by Store::backup";
 
 /// Adds advice to an error. With `--force` the advice differs: a complete backup of an earlier
 /// attempt is never overwritten.

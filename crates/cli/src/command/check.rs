@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::parse::store::StoreArgs;
+use crate::parse::store::{Checked, StoreArgs};
 use crate::show::bar::progress_bar;
 use crate::show::output::Output;
 use crate::show::text::{count, counted, escape, size};
@@ -37,7 +37,8 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> Result<Exit> {
-        let (store, at_checkpoint) = self.store.open_to_check()?;
+        let (store, state) = self.store.open_to_check()?;
+        let at_checkpoint = state == Checked::AtCheckpoint;
         let page_size = store.report().page_size as u64;
         let bar = progress_bar(self.quiet);
         let outcome = store.check(&|done, total| {
@@ -56,8 +57,11 @@ impl Check {
             false => Vec::new(),
         };
         let sound = report.is_sound() && log_faults.is_empty();
-        // A crash may have come between the writes of two copies.
-        let copies_lost = if at_checkpoint { 0 } else { report.harmless.len() as u64 };
+        // A crash may have come between the writes of two copies, and a writer may be between them.
+        let copies_lost = match state {
+            Checked::Closed => report.harmless.len() as u64,
+            Checked::AtCheckpoint | Checked::BesideWriter => 0,
+        };
         let mut out = Output::new();
         if self.json {
             let tables: Vec<Value> = report
@@ -116,9 +120,10 @@ impl Check {
                 ))?;
             }
             if sound && copies_lost == 0 {
-                out.line(match at_checkpoint {
-                    true => "no damage found: the store was not closed, and recovery can read all of its log",
-                    false => "no damage found",
+                out.line(match state {
+                    Checked::AtCheckpoint => "no damage found: the store was not closed, and recovery can read all of its log",
+                    Checked::BesideWriter => "no damage found in that checkpoint; the log was not looked at",
+                    Checked::Closed => "no damage found",
                 })?;
             }
         }

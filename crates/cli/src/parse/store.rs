@@ -176,6 +176,16 @@ pub(crate) enum Effort {
     Large,
 }
 
+/// The state in which a store is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checked {
+    Closed,
+    /// As of its last checkpoint, because it was not closed.
+    AtCheckpoint,
+    /// As of a checkpoint, because another process has it open.
+    BesideWriter,
+}
+
 impl StoreArgs {
     /// Returns the size of the store's members in bytes. Returns `None` if one of them is not a
     /// file.
@@ -226,16 +236,41 @@ impl StoreArgs {
         let options = self.options(effort).create(false);
         match options.clone().read_only(true).open_with_report() {
             Err(error) if error.kind() == ErrorKind::Unclean => {
-                let (store, report) = open_showing(options.clone())?;
-                if let Some(why) = report.not_writable {
-                    // The reason names the file.
-                    return Err(Failure::from(why).context("the store was not closed, and"));
+                match open_showing(options.clone()) {
+                    // Another process recovers it.
+                    Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {}
+                    opened => {
+                        let (store, report) = opened?;
+                        if let Some(why) = report.not_writable {
+                            // The reason names the file.
+                            return Err(Failure::from(why).context("the store was not closed, and"));
+                        }
+                        store.close()?;
+                    }
                 }
-                store.close()?;
-                tell(options.read_only(true))
+                self.told_of_writer(options.read_only(true).open_with_report()?)
             }
-            opened => told(opened.map_err(|error| self.or_look(error))?),
+            opened => self.told_of_writer(opened.map_err(|error| self.or_look(error))?),
         }
+    }
+
+    /// Prints notes about how a store was opened for reading.
+    fn told_of_writer(&self, opened: (Store, OpenReport)) -> Result<(Store, OpenReport)> {
+        let (store, report) = told(opened)?;
+        if report.beside_writer
+            && let Some((timestamp, _)) = store.seen()?
+        {
+            let name = self.store.display();
+            let published = UnixStream::connect(published_at(&self.store)).is_ok();
+            let look = match published {
+                true => format!("; what it counts: qpair top {name} --prometheus"),
+                false => String::new(),
+            };
+            eprintln!(
+                "qpair: note: another process has the store open; this is its checkpoint of commit {timestamp}{look}"
+            );
+        }
+        Ok((store, report))
     }
 
     /// Adds a hint to the error if the store is open in another process and published there.
@@ -251,16 +286,31 @@ impl StoreArgs {
         ))
     }
 
-    /// Opens the store to check it. Returns also whether it was opened as of its last checkpoint,
-    /// because it was not closed.
-    pub(crate) fn open_to_check(&self) -> Result<(Store, bool)> {
+    /// Opens the store to check it.
+    pub(crate) fn open_to_check(&self) -> Result<(Store, Checked)> {
         let options = self.options(Effort::Large).create(false).read_only(true);
         match options.clone().open_with_report() {
             Err(error) if error.kind() == ErrorKind::Unclean => {
-                Ok((tell(options.at_checkpoint(true))?.0, true))
+                match tell(options.clone().at_checkpoint(true)) {
+                    // Another process recovers it.
+                    Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {
+                        self.opened_to_check(options.open_with_report())
+                    }
+                    opened => Ok((opened?.0, Checked::AtCheckpoint)),
+                }
             }
-            opened => Ok((told(opened.map_err(|error| self.or_look(error))?)?.0, false)),
+            opened => self.opened_to_check(opened),
         }
+    }
+
+    fn opened_to_check(
+        &self,
+        opened: std::result::Result<(Store, OpenReport), qpair::Error>,
+    ) -> Result<(Store, Checked)> {
+        let opened = opened.map_err(|error| self.or_look(error))?;
+        let (store, report) = self.told_of_writer(opened)?;
+        let beside = report.beside_writer;
+        Ok((store, if beside { Checked::BesideWriter } else { Checked::Closed }))
     }
 
     /// Returns options to inspect the store without opening it.

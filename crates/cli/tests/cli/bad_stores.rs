@@ -110,13 +110,18 @@ fn crc32c(bytes: &[u8]) -> u32 {
 fn open_elsewhere() {
     let directory = store();
     let held = Options::new(directory.path("s")).memory_bytes(16 << 20).open().unwrap();
-    directory.run("get s k").failed(3, &["already open elsewhere", "hint"]);
-    directory.run("put s k v").failed(3, &["already open elsewhere"]);
-    assert!(!directory.run("stat s").err.contains("qpair top"));
+    directory.run("put s k v").failed(3, &["already open elsewhere", "hint"]);
+    for words in ["scan s --count", "stat s", "check s", "backup s copy"] {
+        let read = directory.run(words);
+        assert_eq!(read.code, Some(0), "{words}: {}", read.err);
+        assert!(read.err.contains("note: another process has the store open"), "{}", read.err);
+        assert!(!read.err.contains("qpair top"));
+    }
+    assert_eq!(directory.run("scan copy --count").done(), "2000\n");
     held.close().unwrap();
     let published = Options::new(directory.path("s")).memory_bytes(16 << 20).publish_beside(true);
     let held = published.open().unwrap();
-    directory.run("stat s --prometheus").failed(3, &["close it there", "qpair top s --prometheus"]);
+    assert!(directory.run("stat s").err.contains("qpair top s --prometheus"));
     held.close().unwrap();
     let held =
         Options::new(directory.path("s")).memory_bytes(16 << 20).read_only(true).open().unwrap();

@@ -10,6 +10,8 @@
 //!   instant; pages are held back for the last image that the last checkpoint made for this change
 //!   did not leave held back already; or, once for each change, to take back segments that the logs
 //!   do not need.
+//! - Images that are kept for readers in other processes are given up first. Only a checkpoint
+//!   keeps further ones.
 //! - As a last resort the pool is fitted to the device: fewer frames need a smaller reserve. That
 //!   ends too: each time there are fewer frames by an eighth, down to a minimum.
 
@@ -85,9 +87,12 @@ impl SpaceRetry {
             return Ok(true);
         }
         let is_log_full = || shared.wal.device.as_ref().is_some_and(LogDevice::is_full);
-        // Old snapshots never make a change fail. If it is the log device that is full, giving
-        // snapshots up frees nothing there, so none is given up.
+        // Readers in other processes and old snapshots never make a change fail. If it is the log
+        // device that is full, giving them up frees nothing there, so none is given up.
         if !is_log_full() {
+            if shared.kept_images.give_up(&shared.space) {
+                return Ok(true);
+            }
             // The snapshots keep their values if these take less space than the change lacks.
             if upkeep.give_older_values_up(shared.space.short()) {
                 return Ok(true);

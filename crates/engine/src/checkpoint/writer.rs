@@ -100,6 +100,10 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
     // No task changes the trees; this is the instant.
     count_frames(shared);
     shared.space.begin_image(|| shared.checkpointing.epochs.begin());
+    let before = shared.checkpointing.record().sequence;
+    if shared.kept_images.may_keep(before) {
+        shared.space.count_no_gain();
+    }
     shared.wal.bytes.store(0, Ordering::Relaxed);
     let timestamp = shared.last_timestamp();
     let large_held = shared.large.count_held();
@@ -132,8 +136,13 @@ async fn make(shared: &Arc<Shared>, last: bool) -> Result<()> {
         truncate_logs(shared).await?;
     }
     let record = write_out(shared, timestamp, roots, logs, last).await?;
+    match shared.planted.is(Canary::ForgottenReaders) {
+        true => shared.kept_images.grant(record.sequence),
+        false => shared.kept_images.follow(&shared.space, before, record.sequence),
+    }
     shared.space.image_is_durable();
     shared.checkpointing.replace_record(record);
+    shared.kept_images.fit(&shared.space);
     shared.free_large_held(large_held);
     truncate_logs(shared).await?;
     shared.give_back_old_logs();
@@ -161,6 +170,7 @@ pub(crate) async fn name_logs(
     let record = write_out(shared, before.timestamp, roots, logs, false)
         .await
         .inspect_err(|_| shared.space.drop_image())?;
+    shared.kept_images.follow(&shared.space, before.sequence, record.sequence);
     shared.space.image_is_durable();
     shared.checkpointing.replace_record(record);
     Ok(())
@@ -350,6 +360,17 @@ pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
     shared.space.set_described(words * 64);
 }
 
+/// Returns how many sequences the first record of an incarnation leaves out. A device may have lost
+/// the last record of the incarnation before, which a reader in another process has seen: no other
+/// record may get its sequence. The number is even, because the sequence says which of the two
+/// places is written first.
+fn skipped(before: &Record, generation: u64) -> u64 {
+    match before.generation == generation {
+        true => 0,
+        false => 2 * (1 + generation % 64),
+    }
+}
+
 /// Writes the image's description and the record, durably.
 async fn write_out(
     shared: &Arc<Shared>,
@@ -370,16 +391,17 @@ async fn write_out(
     if !(last && shared.planted.is(Canary::CloseBeforeFlush)) {
         flush(shared).await?;
     }
+    let generation = shared.lifecycle.generation.load(Ordering::Acquire);
     let record = Record {
         store_id: shared.lifecycle.store_id,
-        sequence: before.sequence + 1,
+        sequence: before.sequence + 1 + skipped(&before, generation),
         timestamp,
         image_page,
         image_pages,
         image_bytes: bytes.len() as u64,
         image_checksum: crc_fast::crc32_iscsi(&bytes),
         closed: last,
-        generation: shared.lifecycle.generation.load(Ordering::Acquire),
+        generation,
         spare_page: before.image_page,
         spare_pages: before.image_pages,
     };

@@ -109,8 +109,12 @@ pub struct Metrics {
     /// Bytes of free pages. A file grows when they are used up.
     pub free_bytes: u64,
     /// Bytes of pages that are no longer in use, and are kept for the state that a crash would go
-    /// back to, and for backups.
+    /// back to, for backups, and for readers in other processes.
     pub retained_bytes: u64,
+    /// Checkpoints before the last one that are kept for readers in other processes.
+    pub reader_checkpoints: u64,
+    /// Checkpoints that readers in other processes used, and that were given up for want of space.
+    pub reader_checkpoints_given_up: u64,
     /// Bytes of the log device that the logs use; 0 without a log device.
     pub log_device_used_bytes: u64,
     /// Bytes of the log device that the logs may use; 0 without a log device.

@@ -138,8 +138,18 @@ impl Metrics {
             ("free_bytes", "Space of free pages", gauge(self.free_bytes)),
             (
                 "retained_bytes",
-                "Space kept for what a crash would go back to, and for backups",
+                "Space kept for what a crash would go back to, for backups and for readers",
                 gauge(self.retained_bytes),
+            ),
+            (
+                "reader_checkpoints",
+                "Older checkpoints kept for readers in other processes",
+                gauge(self.reader_checkpoints),
+            ),
+            (
+                "reader_checkpoints_given_up",
+                "Checkpoints in use by readers in other processes that were given up for space",
+                Counter(self.reader_checkpoints_given_up),
             ),
             (
                 "log_device_used_bytes",

@@ -22,6 +22,7 @@ use crate::canary::Planted;
 use crate::metrics::Counters;
 use crate::oracle::TimestampOracle;
 use crate::pool::{Around, Checkpoints, Pool, StallTimeout};
+use crate::readers::{KeptImages, Witness};
 use crate::space::Space;
 use crate::sync::WorkerHandle;
 
@@ -50,6 +51,10 @@ pub(crate) struct Shared {
     pub(crate) worker_handles: Vec<Arc<WorkerHandle>>,
     pub(crate) counters: Counters,
     pub(crate) planted: Planted,
+    /// The checkpoints that readers in other processes may use.
+    pub(crate) kept_images: KeptImages,
+    /// In a store that is read beside another process: whether its checkpoint is still there.
+    pub(crate) witness: Option<Box<Witness>>,
 }
 
 impl Shared {
@@ -76,6 +81,8 @@ impl Shared {
             worker_handles,
             counters: Counters::new(workers),
             planted: Planted::default(),
+            kept_images: KeptImages::default(),
+            witness: None,
             space,
         }
     }

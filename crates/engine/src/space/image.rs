@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::inner::Inner;
-use super::{Bitmap, Space};
+use super::{Bitmap, Purpose, Space};
 use qpair_format::bitmap::{EMPTY, PART_WORDS};
 
 /// The number of changed parts of the bitmaps that are counted while the allocator is locked.
@@ -92,7 +92,10 @@ impl Space {
     /// is durable.
     pub(crate) fn image_is_durable(&self) {
         self.replace(|inner| Some((&mut inner.durable, inner.image.as_ref()?)));
-        self.inner.lock().image = None;
+        let mut inner = self.inner.lock();
+        inner.image = None;
+        inner.kept = if inner.held.is_empty() { 0 } else { inner.taken - inner.used };
+        drop(inner);
         self.squeezed.store(false, Ordering::Relaxed);
     }
 
@@ -120,6 +123,28 @@ impl Space {
             let held = inner.held.iter_mut().find(|(of, _)| *of == hold);
             held.map(|(_, held)| (held, &EMPTY))
         });
-        self.inner.lock().held.retain(|(of, _)| *of != hold);
+        let mut inner = self.inner.lock();
+        inner.held.retain(|(of, _)| *of != hold);
+        let unused = if inner.held.is_empty() { 0 } else { inner.taken - inner.used };
+        inner.kept = inner.kept.min(unused);
+    }
+
+    /// Counts no page as coming free with the checkpoint under way, since a reader may keep the
+    /// image before it.
+    pub(crate) fn count_no_gain(&self) {
+        self.inner.lock().gain = 0;
+    }
+
+    /// Whether the pages that are kept beside those in use have at most `bytes_max` bytes, and
+    /// enough pages are free for changes. Makes the device larger if that helps.
+    pub(crate) fn has_room_beside_readers(&self, bytes_max: u64) -> bool {
+        let mut inner = self.inner.lock();
+        if (inner.taken - inner.used) * self.page_size > bytes_max {
+            return false;
+        }
+        let needed = self.reserve_of(&inner, 0, Purpose::New);
+        inner.free(self.capacity()) >= needed
+            || self.grow(&mut inner, needed, Purpose::New).is_ok()
+                && inner.free(self.capacity()) >= needed
     }
 }

@@ -19,9 +19,12 @@ pub(super) struct Inner {
     pub(super) durable: Bitmap,
     /// The pages of the checkpoint under way.
     pub(super) image: Option<Bitmap>,
-    /// The images that backups read from.
+    /// The images that backups, or readers in other processes, read from.
     pub(super) held: Vec<(u64, Bitmap)>,
     pub(super) next_hold: u64,
+    /// The number of pages that were not in use, and could not be handed out, when the last image
+    /// became durable or a hold ended later: a further checkpoint does not free them.
+    pub(super) kept: u64,
     pub(super) used: u64,
     /// The number of pages in `used` that segments of the logs have, and that never were in memory;
     /// an estimate that is rather too low.

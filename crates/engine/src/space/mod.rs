@@ -312,7 +312,8 @@ impl Space {
             return true;
         }
         let inner = self.inner.lock();
-        let retained = inner.taken - inner.used;
+        // Pages that backups and readers hold come free with no checkpoint.
+        let retained = (inner.taken - inner.used).saturating_sub(inner.kept);
         retained > (inner.used / 2).max(RETAINED_BYTES_MIN / self.page_size)
     }
 

@@ -127,8 +127,12 @@ impl Store {
         pages.change(0, RECORD_PAGES, false);
         held.record.runs().for_each(|(first, count)| pages.change(first, count, false));
         let roots = held.image.roots.values().copied();
-        let suspects =
-            copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress)?;
+        let copied = copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress);
+        // Pages of a later checkpoint may look damaged.
+        if let Some(witness) = &inner.shared.witness {
+            witness.check(&mut None)?;
+        }
+        let suspects = copied?;
         let mut superblock = open::new_superblock(members.len(), page_size, unit, created_s);
         superblock.extents = inner.shared.large.lists.may_be();
         seal(&target, page_size, &held, superblock.store_id)?;
@@ -181,7 +185,10 @@ impl StoreInner {
             let record = shared.checkpointing.record();
             let mut held =
                 Held { shared: shared.clone(), hold, pages, record, image: Image::default() };
-            held.image = Image::decode(&read_image(&shared, &record).await?)?;
+            held.image = match shared.witness.as_ref().and_then(|witness| witness.image()) {
+                Some(image) => image.clone(),
+                None => Image::decode(&read_image(&shared, &record).await?)?,
+            };
             Ok(held)
         })
     }

@@ -121,9 +121,13 @@ impl Store {
     pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
         refuse_on_worker()?;
         self.inner.refuse_changed()?;
-        let report = walk::Walk::new(&self.inner).run(progress)?;
+        let report = walk::Walk::new(&self.inner).run(progress);
+        // Pages of a later checkpoint may look damaged.
+        if let Some(witness) = &self.inner.shared.witness {
+            witness.check(&mut None)?;
+        }
         self.inner.refuse_changed()?;
-        Ok(report)
+        report
     }
 }
 

@@ -188,6 +188,8 @@ impl StoreInner {
                 Worker::wait_durable(shared.last_timestamp()).await?;
             }
             tx.collect_all();
+            // The file is cut behind what is in use.
+            shared.kept_images.end(&shared.space);
             checkpoint(&shared, true).await?;
             move_to_the_front(&shared).await
         })?;

@@ -192,6 +192,20 @@ impl Store {
         self.inner.shared.lifecycle.check_writable().is_err()
     }
 
+    /// Returns the timestamp of the newest commit of the checkpoint that a store beside a writer
+    /// sees, and whether there is a newer checkpoint by now, or another file. `None` if the store
+    /// was opened otherwise.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    #[doc(hidden)]
+    pub fn seen(&self) -> Result<Option<(u64, bool)>> {
+        let Some(witness) = &self.inner.shared.witness else { return Ok(None) };
+        let timestamp = self.inner.shared.checkpointing.record().timestamp;
+        let is_outdated = self.inner.shared.device.removed().is_some() || witness.is_outdated()?;
+        Ok(Some((timestamp, is_outdated)))
+    }
+
     /// The length of the longest key that this store accepts, in bytes.
     #[must_use]
     pub fn key_len_max(&self) -> usize {

@@ -105,7 +105,10 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
     let page_size = shared.page_size as u64;
     let shares = shared.space.shares();
     let (log_used, log_max) = shared.wal.device.as_ref().map_or((0, 0), LogDevice::space);
+    let (reader_checkpoints, reader_checkpoints_given_up) = shared.kept_images.counts();
     let mut metrics = Metrics {
+        reader_checkpoints,
+        reader_checkpoints_given_up,
         log_bytes: shared.wal.bytes_total.load(Ordering::Relaxed),
         log_since_checkpoint_bytes: shared.wal.bytes.load(Ordering::Relaxed),
         log_writes: shared.wal.writes.load(Ordering::Relaxed),

@@ -21,6 +21,7 @@ use crate::incarnation::Incarnation;
 use crate::log::Durability;
 use crate::log_device::LogDevice;
 use crate::pool::{Copies, Pool, frames_min};
+use crate::readers::{KeptImages, Marks, Witness};
 use crate::shared::{LogOptions, Shared};
 use crate::space::Space;
 use crate::sync::WorkerHandle;
@@ -91,6 +92,7 @@ impl Store {
         }
         let read_only = options.read_only
             || options.at_checkpoint
+            || options.beside_writer
             || members.iter().any(|member| member.info().read_only);
         let (superblock, generations, log_device) = match options.format {
             true => {
@@ -325,6 +327,14 @@ fn start(
         shared.checkpointing.copies = Copies::new(device, page_size, frame_count, workers)?;
     }
     shared.wal.device = log_device;
+    let locks = members[0].byte_locks();
+    let marks = locks.map(|locks| Marks::new(locks, store_id));
+    if options.beside_writer {
+        let witness = Witness::new(marks, shared.device.clone(), page_size, store_id);
+        shared.witness = Some(Box::new(witness));
+    } else if !read_only {
+        shared.kept_images = KeptImages::new(marks, options.readers_bytes_max);
+    }
     shared.planted = Planted::new(options.canary, options.canary_passes);
     (shared.lifecycle.read_only, shared.lifecycle.store_id) = (read_only, store_id);
     shared.lifecycle.generation = generation.into();

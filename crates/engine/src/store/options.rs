@@ -91,6 +91,15 @@ pub struct StoreOptions {
     /// Whether to open the store as its last checkpoint has it, for reading only and without later
     /// commits. For tools that inspect a store that cannot or should not be recovered.
     pub at_checkpoint: bool,
+    /// Whether to open the store beside a process that may write it: as its newest checkpoint has
+    /// it, for reading only, and without excluding a writer. The members must be opened without a
+    /// lock. Reads fail with `SnapshotLost` once the writer no longer keeps that checkpoint. See
+    /// docs/design/readers.md.
+    pub beside_writer: bool,
+    /// Limit on the device space that older checkpoints may take because readers in other processes
+    /// use them, in bytes. Above it the oldest one is given up, and its readers' reads fail with
+    /// `SnapshotLost`.
+    pub readers_bytes_max: u64,
     /// Whether to count the time of each part of the workers' loop:
     /// [`StoreStatistics::cycles`](crate::StoreStatistics). For measuring.
     #[doc(hidden)]
@@ -140,6 +149,8 @@ impl Default for StoreOptions {
             run_pages_max: u64::MAX,
             progress: RecoveryProgress::default(),
             at_checkpoint: false,
+            beside_writer: false,
+            readers_bytes_max: 1 << 30,
             cycles: false,
             parent_hints: true,
             runtime: Runtime::Threads,

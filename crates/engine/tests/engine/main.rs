@@ -32,6 +32,7 @@ mod model;
 mod panics;
 mod prefetch;
 mod put_back;
+mod readers;
 mod reads;
 mod recovery;
 mod renamed_tables;

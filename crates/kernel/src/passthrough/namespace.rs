@@ -6,14 +6,16 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use qpair_block::{DeviceInfo, Error, ErrorKind, Result};
+use qpair_block::{ByteLocks, DeviceInfo, Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 
 use super::identify::{self, Controller, NamespaceData};
+use crate::byte_locks;
 use crate::file::{FileOptions, lock};
 use crate::io_uring::buffers::PIECE_SHIFT_MAX;
 use crate::io_uring::poll_queues::way_out;
@@ -176,11 +178,26 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        byte_locks::unlock_all(self.fd.as_fd());
         if self.locked {
             // Unlock explicitly, because the kernel may keep the file open for a while after the
             // descriptor is closed.
             let _ = flock(&self.fd, FlockOperation::Unlock);
         }
+    }
+}
+
+impl ByteLocks for Namespace {
+    fn lock(&self, bytes: Range<u64>, exclusive: bool) -> Result<bool> {
+        byte_locks::lock(self.fd.as_fd(), &bytes, exclusive, &self.limits.name)
+    }
+
+    fn unlock(&self, bytes: Range<u64>) -> Result<()> {
+        byte_locks::unlock(self.fd.as_fd(), &bytes, &self.limits.name)
+    }
+
+    fn locked_by_others(&self, bytes: Range<u64>) -> Result<Option<Range<u64>>> {
+        byte_locks::locked_by_others(self.fd.as_fd(), &bytes, &self.limits.name)
     }
 }
 

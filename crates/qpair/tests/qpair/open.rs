@@ -143,8 +143,12 @@ fn one_writer_or_many_readers() {
     let directory = directory();
     let path = directory.path().join("s");
     let writer = small(Options::new(&path)).open().unwrap();
-    assert_eq!(kind(small(Options::new(&path)).read_only(true).open()), ErrorKind::Busy);
+    assert_eq!(kind(small(Options::new(&path)).open()), ErrorKind::Busy);
+    // A reader beside the writer, which does not keep it from closing.
+    let (reader, report) = small(Options::new(&path)).read_only(true).open_with_report().unwrap();
+    assert!(report.beside_writer && reader.is_read_only());
     writer.close().unwrap();
+    drop(reader);
     let readers = [(); 2].map(|()| small(Options::new(&path)).read_only(true).open().unwrap());
     assert_eq!(kind(small(Options::new(&path)).open()), ErrorKind::Busy);
     drop(readers);

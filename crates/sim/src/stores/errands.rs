@@ -35,11 +35,12 @@ impl Run {
         self.counts.errands += 1;
         let slot = self.rng.u16(0..SLOTS);
         let state = self.notes(|notes| notes.catalog.slots[usize::from(slot)]);
-        match (self.rng.u8(0..20), state) {
+        match (self.rng.u8(0..22), state) {
             (0..4, _) => self.ask_for_checkpoint(store),
             (4..6, _) => self.back_up(store),
             (16..19, _) => self.compact(store),
             (19, _) => self.warm(store),
+            (20.., _) => self.read_beside(store),
             (_, Slot::Free) if self.errands.tables < self.scenario.frames / 4 => {
                 self.errands.tables += 1;
                 self.make_table(store, slot, tasks)

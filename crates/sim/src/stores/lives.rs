@@ -46,6 +46,8 @@ pub(crate) struct Run {
     /// The panic planted in this incarnation, and the number of times that it is skipped first.
     planted: Option<(Canary, u64)>,
     pub(super) errands: Errands,
+    /// The timestamp of the newest commit when the store was opened.
+    pub(super) recovered_to: u64,
     /// Lists for the judge of isolation, in some runs.
     pub(super) histories: Option<Histories>,
     /// Whether the tasks work with lists only.
@@ -113,6 +115,7 @@ impl Run {
             makings: Rng::with_seed(seed ^ MAKINGS_SEED),
             planted: None,
             errands: Errands::default(),
+            recovered_to: 0,
             older: Vec::new(),
             counts: Counts::default(),
         })
@@ -375,6 +378,7 @@ impl Run {
     /// Checks the data found, and works with the store until the incarnation ends.
     fn spend(&mut self, store: &Store, life: Life) -> Result<(), Cut> {
         let found = self.read_all(store)?;
+        self.recovered_to = store.metrics().map_or(u64::MAX, |metrics| metrics.last_timestamp);
         self.notes(|notes| notes.oracle.recovered(&found.values))?;
         self.counts.judged += 1;
         self.say(format!("{} records are as they may be", found.values.len()));

@@ -4,6 +4,7 @@
 //! A run follows from its seed alone: running the same seed again repeats every byte.
 
 mod backups;
+mod beside;
 mod catalog;
 mod damage;
 mod errands;

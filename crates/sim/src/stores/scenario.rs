@@ -213,6 +213,10 @@ impl Scenario {
         StoreOptions {
             versions_bytes_max: self.versions_bytes_max.unwrap_or(defaults.versions_bytes_max),
             history_bytes_max: self.history_bytes_max,
+            readers_bytes_max: match self.keys % 3 {
+                0 => 32 << 10,
+                _ => defaults.readers_bytes_max,
+            },
             transaction_bytes_max: self
                 .transaction_bytes_max
                 .unwrap_or(defaults.transaction_bytes_max),

@@ -26,6 +26,8 @@ pub(crate) struct Counts {
     pub(crate) errands: u64,
     pub(crate) renames: u64,
     pub(crate) backups: u64,
+    pub(crate) readers: u64,
+    pub(crate) readers_lost: u64,
     pub(crate) compactions: u64,
     pub(crate) cut_off: u64,
     pub(crate) moved: u64,
@@ -55,6 +57,8 @@ impl AddAssign for Counts {
         self.errands += other.errands;
         self.renames += other.renames;
         self.backups += other.backups;
+        self.readers += other.readers;
+        self.readers_lost += other.readers_lost;
         self.compactions += other.compactions;
         self.cut_off += other.cut_off;
         self.moved += other.moved;
@@ -92,6 +96,8 @@ impl fmt::Display for Summary {
             errands,
             renames,
             backups,
+            readers,
+            readers_lost,
             compactions,
             cut_off,
             moved,
@@ -113,7 +119,7 @@ impl fmt::Display for Summary {
         writeln!(f, "  {opened} opens, {judged} states judged, {checks} checks of every page")?;
         writeln!(
             f,
-            "  {operations} operations, {commits} commits, {timed_out} waits for rows timed out, {errands} errands, {renames} tables renamed, {backups} backups"
+            "  {operations} operations, {commits} commits, {timed_out} waits for rows timed out, {errands} errands, {renames} tables renamed, {backups} backups, {readers} readers beside ({readers_lost} lost)"
         )?;
         writeln!(
             f,

@@ -218,6 +218,13 @@ impl World {
         members.map(|device| Arc::new(device.clone()) as Arc<dyn BlockDevice>).collect()
     }
 
+    /// Returns the member as another process opens it. Returns `None` where a thread that reads
+    /// beside the workers would wait for several devices, or for an HBA, in real time.
+    pub(crate) fn members_again(&self) -> Option<Vec<Arc<dyn BlockDevice>>> {
+        let device = self.devices.first().filter(|_| self.scenario.members == 1)?;
+        Some(vec![Arc::new(device.opened_again())])
+    }
+
     pub(crate) fn log_place(&self) -> LogPlace {
         if let Some(log) = self.hba.as_ref().and_then(|hba| hba.disks().get(self.scenario.members))
         {

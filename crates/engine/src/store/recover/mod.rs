@@ -23,6 +23,7 @@ use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, note_described, read_image, read_newest, write_record};
 use crate::incarnation::Behind;
 use crate::pool::Root;
+use crate::readers::{RecordReader, Witness};
 use crate::shared::{Recovered, Shared};
 use crate::task::{current, oneshot, run};
 use crate::tree::{Batch, Direction, Scan, Tree};
@@ -62,7 +63,9 @@ impl StoreInner {
         match image {
             // The device itself may be read-only, too.
             Ok((record, _))
-                if !record.closed && self.shared.lifecycle.read_only && !options.at_checkpoint =>
+                if !record.closed
+                    && self.shared.lifecycle.read_only
+                    && !(options.at_checkpoint || options.beside_writer) =>
             {
                 return Err(Error::with_hint(
                     ErrorKind::Unclean,
@@ -90,18 +93,25 @@ impl StoreInner {
                 self.shared.checkpointing.replace_record(record);
             }
             // A damaged store can still be opened for reading, so that a check can run.
-            Err(error) if self.shared.lifecycle.read_only && error.kind() != ErrorKind::Member => {
+            Err(error)
+                if self.shared.lifecycle.read_only
+                    && error.kind() != ErrorKind::Member
+                    && !options.beside_writer =>
+            {
                 let _ = self.image_fault.set(error);
             }
             Err(error) => return Err(error),
         }
         let record = self.shared.checkpointing.record();
         self.shared.oracle.start(record.timestamp);
+        if !self.shared.lifecycle.read_only {
+            self.shared.kept_images.begin(record.sequence);
+        }
         let catalog = match self.image_fault.get() {
             Some(fault) => Err(fault.clone()),
             None => self.open_tree(0),
         };
-        if !self.shared.lifecycle.read_only
+        if (!self.shared.lifecycle.read_only || options.beside_writer)
             && let Err(error) = catalog
         {
             return Err(error);
@@ -298,17 +308,39 @@ impl StoreInner {
     }
 
     fn load_image(&self, generations: &Generations) -> Result<(Record, Image)> {
+        let Some(witness) = &self.shared.witness else {
+            let shared = self.shared.clone();
+            let newest = self.block_on(move || async move {
+                Ok(read_newest(&shared, shared.lifecycle.store_id).await)
+            })?;
+            return self.load_described(newest, generations);
+        };
+        let mut records = None;
+        for _ in 0..READER_TRIES {
+            let newest = see_newest(witness, &mut records)?;
+            let loaded = self.load_described(newest, generations);
+            // Other pages are kept for a reader, but a later checkpoint has its description in the
+            // same place.
+            if witness.newest(&mut records)? == newest {
+                return loaded.inspect(|(_, image)| witness.keep(image.clone()));
+            }
+        }
+        Err(Error::reader_lost())
+    }
+
+    /// Loads the image that a record describes.
+    fn load_described(
+        &self,
+        record: Option<Record>,
+        generations: &Generations,
+    ) -> Result<(Record, Image)> {
         let shared = self.shared.clone();
         let name = self.incarnation.members[0].info().name.clone();
         let no_record = format!("{name} has no checkpoint record that can be read");
-        let newest = self.block_on(move || async move {
-            Ok(read_newest(&shared, shared.lifecycle.store_id).await)
-        })?;
-        let record = newest.ok_or_else(|| Error::damaged(no_record))?;
+        let record = record.ok_or_else(|| Error::damaged(no_record))?;
         generations.check(&record)?;
         let shortest = self.incarnation.members.iter().min_by_key(|member| member.size_bytes());
         let name = shortest.map_or(name, |member| member.info().name.clone());
-        let shared = self.shared.clone();
         self.block_on(move || async move {
             let end = record.end();
             if end > shared.space.capacity() {
@@ -322,6 +354,23 @@ impl StoreInner {
             Ok((record, image))
         })
     }
+}
+
+/// The number of checkpoints that a reader may find replaced before it has read one's description.
+const READER_TRIES: u32 = 100;
+
+/// Chooses the newest checkpoint for a reader beside a writer, once its pages are known to stay.
+fn see_newest(witness: &Witness, records: &mut Option<RecordReader>) -> Result<Option<Record>> {
+    for _ in 0..READER_TRIES {
+        let Some(newest) = witness.newest(records)? else { return Ok(None) };
+        witness.see(newest);
+        match witness.check(records) {
+            // The next checkpoint came in between.
+            Err(error) if error.kind() == ErrorKind::SnapshotLost => {}
+            checked => return checked.map(|()| Some(newest)),
+        }
+    }
+    Err(Error::reader_lost())
 }
 
 fn cut_short(name: &str, end: u64, shared: &Shared) -> Error {

@@ -17,6 +17,7 @@ use super::stepped;
 use super::tasks::Tasks;
 use super::upkeep::Upkeep;
 use crate::panics::guarded_future;
+use crate::readers::RecordReader;
 use crate::shared::Shared;
 use crate::sync::{LocalFuture, TaskRef, Waiters, WorkerHandle};
 
@@ -124,6 +125,8 @@ pub(crate) struct Worker {
     deadlines: Deadlines,
     cycles: Cycles,
     panics: Cell<u32>,
+    /// The reader of checkpoint records of a store beside a writer.
+    records: RefCell<Option<RecordReader>>,
     /// Whether all tasks were woken since the engine panicked.
     told_of_panic: Cell<bool>,
 }
@@ -188,6 +191,7 @@ impl Worker {
             deadlines: Deadlines::new(options.clock.clone()),
             cycles: Cycles::new(options.cycles),
             panics: Cell::new(0),
+            records: RefCell::default(),
             told_of_panic: Cell::new(false),
             tasks: RefCell::default(),
             channel: RefCell::new(channel),

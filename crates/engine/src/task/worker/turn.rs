@@ -5,10 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Completion, WaitOptions};
+use qpair_block::{Completion, IoError, Op, WaitOptions};
+use qpair_format::ErrorKind;
 
 use super::{TaskRef, Worker};
+use crate::canary::Canary;
 use crate::metrics::Part;
+use crate::readers::Witness;
 
 /// The maximum time for which requests are gathered, and completions not polled, while tasks run.
 const LOOK_AFTER: Duration = Duration::from_micros(100);
@@ -212,6 +215,9 @@ impl Worker {
     #[inline(always)]
     fn take_completions(&self, completions: &mut Vec<Completion>) {
         let outer = self.enter(Part::Complete);
+        if let Some(witness) = &self.shared.witness {
+            self.doubt_reads(witness, completions);
+        }
         self.prefetch(completions);
         // If handling one completion panics, the others are still in the list.
         completions.reverse();
@@ -220,6 +226,23 @@ impl Worker {
         }
         self.take_ended_reads();
         self.enter(outer);
+    }
+
+    /// Makes reads fail whose bytes may be of a later checkpoint than the one that this store sees.
+    #[cold]
+    fn doubt_reads(&self, witness: &Witness, completions: &mut [Completion]) {
+        let is_read = |completion: &&mut Completion| completion.op == Op::Read;
+        let mut reads = completions.iter_mut().filter(is_read).peekable();
+        if reads.peek().is_none() || self.shared.planted.is(Canary::UncheckedReader) {
+            return;
+        }
+        let error = match witness.check(&mut self.records.borrow_mut()) {
+            Ok(()) => return,
+            Err(error) if error.kind() == ErrorKind::SnapshotLost => IoError::STALE,
+            // The device does not tell.
+            Err(_) => IoError::IO,
+        };
+        reads.for_each(|completion| completion.result = Err(error));
     }
 
     /// Runs one turn without ever sleeping. `look` makes it submit requests and poll for
