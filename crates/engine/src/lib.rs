@@ -43,7 +43,7 @@ pub use qpair_format::page::{
 };
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
 pub use qpair_members::{
-    LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock,
+    Encryption, LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock,
 };
 pub use shared::Recovered;
 pub use store::{

@@ -9,6 +9,7 @@
 
 mod address;
 mod blank;
+mod encryption;
 mod log_device;
 mod log_place;
 mod log_superblock;
@@ -18,6 +19,7 @@ mod transfer;
 
 pub use address::{any_on_log_device, is_on_log_device};
 pub use blank::{SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock};
+pub use encryption::{Encryption, LOG_DEVICE, unlock, unlock_log};
 pub use log_device::{Attached, SEGMENTS_PER_WORKER, make_room};
 pub use log_place::LogPlace;
 pub use log_superblock::LogSuperblock;

@@ -131,7 +131,8 @@ impl Options {
         let options = self.create(false).read_only(true);
         let each = RefCell::new(each);
         with_devices(&options, &|devices| {
-            dump_log(&devices.members, &devices.log_place, &mut **each.borrow_mut())
+            let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };
+            dump_log(&devices.members, &looking, &mut **each.borrow_mut())
         })
     }
 
@@ -143,6 +144,9 @@ impl Options {
     /// The errors of [`qpair_inspect::examine_log`].
     pub fn examine_log(self) -> Result<Vec<String>> {
         let options = self.create(false).read_only(true);
-        with_devices(&options, &|devices| examine_log(&devices.members, &devices.log_place))
+        with_devices(&options, &|devices| {
+            let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };
+            examine_log(&devices.members, &looking)
+        })
     }
 }

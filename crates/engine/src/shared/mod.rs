@@ -38,6 +38,9 @@ pub(crate) struct Shared {
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) page_size: usize,
+    /// The number of bytes of a page that hold content: the page size, less the tag of an encrypted
+    /// store.
+    pub(crate) page_bytes: usize,
     pub(crate) pool: Pool,
     pub(crate) space: Space,
     pub(crate) oracle: TimestampOracle,
@@ -65,6 +68,7 @@ impl Shared {
         Self {
             device,
             page_size,
+            page_bytes: space.page_bytes,
             pool,
             oracle: TimestampOracle::new(0),
             wal: Wal::new(log, workers),

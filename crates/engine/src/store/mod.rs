@@ -55,6 +55,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use qpair_block::ChannelStatistics;
+use qpair_members::Encryption;
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::locks::Mutex;
 
@@ -81,6 +82,8 @@ pub(crate) struct StoreInner {
     pub(crate) incarnation: Arc<Incarnation>,
     /// The catalog, or the error that opening it gave. Only a store opened for reading continues
     /// without a catalog.
+    /// The key of an encrypted store, for copies of it.
+    encryption: Option<Arc<dyn Encryption>>,
     catalog: OnceLock<Result<Tree>>,
     /// The reason why the last checkpoint's image is not known, in a store opened for reading.
     image_fault: OnceLock<Error>,
@@ -195,7 +198,7 @@ impl Store {
     /// The length of the longest key that this store accepts, in bytes.
     #[must_use]
     pub fn key_len_max(&self) -> usize {
-        qpair_format::page::key_len_max(self.inner.shared.page_size)
+        qpair_format::page::key_len_max(self.inner.shared.page_bytes)
     }
 
     /// Returns a handle that does not keep the store open.

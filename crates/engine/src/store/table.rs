@@ -408,7 +408,7 @@ impl TaskTable {
         let mut previous = None;
         loop {
             let encoded = value.split_off(start);
-            let descriptor = Descriptor::decode(&encoded, self.shared().page_size)?;
+            let descriptor = Descriptor::decode(&encoded, self.shared().page_bytes)?;
             match overflow::read(self.shared(), descriptor, value).await {
                 Ok(true) => return Ok((true, timestamp)),
                 // The value was replaced meanwhile, or is damaged: the second lookup tells which.

@@ -63,6 +63,7 @@ pub(super) fn superblock_by_pages(
                 extents: false,
                 renames: false,
                 log: None,
+                key_slot: None,
             }));
         }
         from += part.len() as u64;

@@ -166,7 +166,7 @@ pub(super) fn replay(
         saved,
         open: BTreeMap::new(),
         report: &mut salvage.report.tables,
-        key_len_max: key_len_max(salvage.offline.reader.page_size()),
+        key_len_max: key_len_max(salvage.offline.reader.page_bytes()),
         missing: BTreeSet::new(),
     };
     let mut commits = 0u64;

@@ -106,7 +106,7 @@ fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<
 
 /// Reads a large value. Returns `None` if it cannot be read in full.
 pub(super) fn read_large(reader: &mut PageReader, encoded: &[u8]) -> Result<Option<Vec<u8>>> {
-    let Ok(descriptor) = Descriptor::decode(encoded, reader.page_size()) else { return Ok(None) };
+    let Ok(descriptor) = Descriptor::decode(encoded, reader.page_bytes()) else { return Ok(None) };
     let Some(extents) = extents_of(reader, descriptor)? else { return Ok(None) };
     let (mut value, mut part) = (Vec::new(), 0);
     let pages: Vec<u64> = extents.pages().collect();

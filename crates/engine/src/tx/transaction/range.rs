@@ -380,7 +380,7 @@ pub(crate) async fn next_into(
     if cursor.end.pace.is_over() {
         return Ok(false);
     }
-    let page_size = cursor.tx.shared.page_size;
+    let page_bytes = cursor.tx.shared.page_bytes;
     loop {
         if let Some((found, bytes, large)) = cursor.end.peek() {
             if cursor.end.is_past_limit(found) {
@@ -393,7 +393,7 @@ pub(crate) async fn next_into(
                 cursor.end.step(true);
                 return Ok(true);
             }
-            let descriptor = Descriptor::decode(bytes, page_size)?;
+            let descriptor = Descriptor::decode(bytes, page_bytes)?;
             let shared = cursor.tx.shared.clone();
             // If the caller drops this future while it waits, the next call returns the record.
             let read = read_large(&shared, descriptor, value).await;

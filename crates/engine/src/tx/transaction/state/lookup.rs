@@ -42,7 +42,7 @@ impl TxState {
                     Ok(true)
                 }
                 Write::Large(descriptor) => {
-                    let descriptor = Descriptor::decode(descriptor, self.shared().page_size)?;
+                    let descriptor = Descriptor::decode(descriptor, self.shared().page_bytes)?;
                     read_large(self.shared(), descriptor, value).await
                 }
             };
