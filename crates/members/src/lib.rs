@@ -24,5 +24,7 @@ pub use log_device::{Attached, SEGMENTS_PER_WORKER, make_room};
 pub use log_place::LogPlace;
 pub use log_superblock::LogSuperblock;
 pub use refusal::other_moment;
-pub use superblocks::{Generations, erase, join, read, read_all, read_slots, write_all};
+pub use superblocks::{
+    Generations, erase, join, read, read_all, read_slots, write_all, write_key_slots,
+};
 pub use transfer::{open_channel, transfer_arena, wait};

@@ -75,6 +75,8 @@
 //!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
 //!   (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives
 //!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
+//! - `encryption`: stores whose pages, logs and backups are encrypted: `Options::encryption_key`,
+//!   `Options::replace_key`.
 //! - `metrics`: `metrics::record_metrics` passes the metrics of a store to the recorder of the
 //!   `metrics` crate.
 
@@ -99,6 +101,8 @@ mod replace;
 mod tools;
 
 pub use options::Options;
+#[cfg(feature = "encryption")]
+pub use qpair_crypt::EncryptionKey;
 #[cfg(feature = "drivers")]
 pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};
 pub use qpair_engine::{

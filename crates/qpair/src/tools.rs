@@ -7,6 +7,10 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+#[cfg(feature = "encryption")]
+use qpair_crypt::EncryptionKey;
+#[cfg(feature = "encryption")]
+use qpair_engine::write_key_slots;
 use qpair_engine::{
     BackupReport, Error, ErrorKind, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock,
 };
@@ -116,6 +120,25 @@ impl Options {
             }
         }
         repaired
+    }
+
+    /// Replaces the key of the encrypted store on these members, which no process may have open:
+    /// `new` opens the store from then on, and `present` does not.
+    /// Only the superblocks are written. The data stay encrypted with the store's own key; a backup
+    /// has another one.
+    ///
+    /// If the call is interrupted, one of the two keys opens the store. Needs the feature
+    /// `encryption`.
+    ///
+    /// # Errors
+    /// `Denied` if the present key is wrong; `Invalid` if the store is not encrypted; `Unclean` if
+    /// it was not closed; the errors of the devices.
+    #[cfg(feature = "encryption")]
+    pub fn replace_key(self, present: &EncryptionKey, new: &EncryptionKey) -> Result<()> {
+        let options = self.create(false);
+        with_devices(&options, &|devices| {
+            write_key_slots(&devices.members, &|slot| present.wrap_again(slot, new))
+        })
     }
 
     /// Reads the write-ahead log of the store on these members, without recovering the store. No

@@ -79,6 +79,7 @@ impl Stat {
                 "members": report.members,
                 "stripe_unit_bytes": report.stripe_unit_bytes,
                 "log_device": report.log_device.as_ref().map(|log| json!({ "name": log.name, "id": log.id })),
+                "encrypted": report.encrypted,
                 "tables": tables,
                 "table_estimates": tables.iter().zip(&estimates).map(|(name, estimate)| json!({
                     "name": name,
@@ -170,6 +171,9 @@ fn lines(
         ("longest key", format!("{key_len_max} bytes")),
         ("members", report.members.to_string()),
     ];
+    if report.encrypted {
+        lines.push(("encrypted", "pages and log".to_owned()));
+    }
     if report.log_pages > 0 {
         lines.insert(4, ("of the log", in_pages(report.log_pages, report)));
     }

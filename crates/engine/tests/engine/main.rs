@@ -15,6 +15,7 @@ mod deleted_ranges;
 mod dropped_futures;
 mod dropped_tables;
 mod durable_reads;
+mod encryption;
 mod extents;
 mod faults;
 mod full_device;
