@@ -137,4 +137,26 @@ mod tests {
         assert_eq!(hex(&content), "85a01b63025ba19b7fd3ddfc033b3e76");
         assert_eq!(hex(&tag), "c9eac6fa700942702e90862383c6c366");
     }
+
+    /// For measuring: `cargo test --release -p qpair-crypt --lib speed -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "it measures"]
+    fn speed() {
+        const ROUNDS: u32 = 100_000;
+        for bytes in [4096, 16_384] {
+            let cipher = Cipher::new(&[7; KEY_BYTES]);
+            let mut unit = vec![9; bytes];
+            let begun = std::time::Instant::now();
+            (0..ROUNDS).for_each(|_| cipher.encrypt(AT, &mut unit));
+            let encrypted_us = begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS);
+            let sealed = unit.clone();
+            let begun = std::time::Instant::now();
+            for _ in 0..ROUNDS {
+                unit.copy_from_slice(&sealed);
+                assert!(cipher.decrypt(AT, &mut unit));
+            }
+            let decrypted_us = begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS);
+            println!("{bytes} bytes: {encrypted_us:.2} us to encrypt, {decrypted_us:.2} to decrypt");
+        }
+    }
 }

@@ -32,8 +32,10 @@ const EXTENTS: u64 = 16;
 const RENAMES: u64 = 32;
 /// Feature: everything behind the superblocks is encrypted, and the superblock has a key slot.
 const ENCRYPTED: u64 = 1 << 8;
+/// Feature: tables may have compressed values.
+const COMPRESSED: u64 = 1 << 9;
 /// The features that a reader must know to read the store, with their names for people.
-const FEATURES: [(u64, &str); 7] = [
+const FEATURES: [(u64, &str); 8] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
@@ -41,6 +43,7 @@ const FEATURES: [(u64, &str); 7] = [
     (EXTENTS, "extents"),
     (RENAMES, "renames"),
     (ENCRYPTED, "encrypted"),
+    (COMPRESSED, "compressed"),
 ];
 /// The maximum length of a log device's name in a superblock, in bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
@@ -94,6 +97,8 @@ pub struct Superblock {
     pub extents: bool,
     /// Whether the logs may have renames of tables.
     pub renames: bool,
+    /// Whether tables may have compressed values.
+    pub compressed: bool,
     /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
     /// The wrapped key; `None` if the store is not encrypted.
@@ -162,8 +167,10 @@ impl Superblock {
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
         let of_values = if self.extents { EXTENTS } else { 0 };
         let of_names = if self.renames { RENAMES } else { 0 };
+        let of_tables = if self.compressed { COMPRESSED } else { 0 };
         let of_key = if self.key_slot.is_some() { ENCRYPTED } else { 0 };
-        let incompatible = of_log | of_state | of_use | of_values | of_names | of_key | VERSIONS;
+        let of_content = of_values | of_names | of_tables | of_key | VERSIONS;
+        let incompatible = of_log | of_state | of_use | of_content;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
@@ -258,6 +265,7 @@ impl Superblock {
             unfinished: word(16) & UNFINISHED != 0,
             extents: word(16) & EXTENTS != 0,
             renames: word(16) & RENAMES != 0,
+            compressed: word(16) & COMPRESSED != 0,
             log,
             key_slot: (word(16) & ENCRYPTED != 0)
                 .then(|| bytes[KEY_SLOT_AT..].first_chunk().copied().map(KeySlot))
@@ -346,6 +354,7 @@ mod tests {
             unfinished: false,
             extents: false,
             renames: false,
+            compressed: false,
             log: None,
             key_slot: None,
         }

@@ -77,6 +77,7 @@
 //!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
 //! - `encryption`: stores whose pages, logs and backups are encrypted: `Options::encryption_key`,
 //!   `Options::replace_key`.
+//! - `lz4`, `zstd`: tables whose values are compressed ([`Store::compressed_table`]).
 //! - `metrics`: `metrics::record_metrics` passes the metrics of a store to the recorder of the
 //!   `metrics` crate.
 
@@ -106,7 +107,7 @@ pub use qpair_crypt::EncryptionKey;
 #[cfg(feature = "drivers")]
 pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};
 pub use qpair_engine::{
-    Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX, PAGE_SIZE_MIN,
+    Compression, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX, PAGE_SIZE_MIN,
     Prefix, Range, Remedy, Result, Snapshot, Store, Table, Transaction, TransactionOptions,
     VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
 };

@@ -61,10 +61,8 @@ pub(crate) struct StoreArgs {
     #[arg(long, help_heading = "Store")]
     buffered: bool,
 
-    /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. With it a new
-    /// store is encrypted
-    #[arg(long, value_name = "PATH", value_parser = parse_key, help_heading = "Store")]
-    key_file: Option<EncryptionKey>,
+    #[command(flatten)]
+    key: KeyArgs,
 
     #[command(flatten)]
     log: LogDeviceArgs,
@@ -92,6 +90,20 @@ impl LogDeviceArgs {
 
     pub(crate) fn device(&self) -> Option<&Path> {
         self.device.as_deref()
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KeyArgs {
+    /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. With it a new
+    /// store is encrypted
+    #[arg(long = "key-file", value_name = "PATH", value_parser = parse_key, help_heading = "Store")]
+    key: Option<EncryptionKey>,
+}
+
+impl KeyArgs {
+    pub(crate) fn key(&self) -> Option<&EncryptionKey> {
+        self.key.as_ref()
     }
 }
 
@@ -210,7 +222,7 @@ impl StoreArgs {
     /// How a store is served, wherever it is.
     fn served(&self, options: Options, effort: Effort) -> Options {
         let options = self.served_without_key(options, effort);
-        match &self.key_file {
+        match self.key() {
             Some(key) => options.encryption_key(key),
             None => options,
         }
@@ -305,7 +317,7 @@ impl StoreArgs {
 
     /// Returns the key that was given.
     pub(crate) fn key(&self) -> Option<&EncryptionKey> {
-        self.key_file.as_ref()
+        self.key.key()
     }
 
     /// Refuses a target that is a file of this store.

@@ -2,6 +2,7 @@
 //! knows another. Code that joins two parts is a method of [`Shared`], in a file of its own.
 
 mod checkpointing;
+mod compressing;
 mod flushes;
 mod forest;
 mod large;
@@ -26,6 +27,7 @@ use crate::space::Space;
 use crate::sync::WorkerHandle;
 
 use checkpointing::Checkpointing;
+use compressing::Compressed;
 use flushes::Flushes;
 use forest::Forest;
 use large::LargeValues;
@@ -48,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) forest: Forest,
     pub(crate) checkpointing: Checkpointing,
     pub(crate) large: LargeValues,
+    pub(crate) compressed: Compressed,
     pub(crate) flushes: Flushes,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) worker_handles: Vec<Arc<WorkerHandle>>,
@@ -75,6 +78,7 @@ impl Shared {
             forest: Forest::default(),
             checkpointing: Checkpointing::new(space.barrier()),
             large: LargeValues::default(),
+            compressed: Compressed::default(),
             flushes: Flushes::default(),
             lifecycle: Lifecycle::default(),
             worker_handles,

@@ -145,6 +145,7 @@ impl Store {
         )?;
         let mut superblock = open::new_superblock(members.len(), page_size, unit, created_s);
         superblock.extents = inner.shared.large.lists.may_be();
+        superblock.compressed = inner.incarnation.superblock.lock().compressed;
         superblock.key_slot = key_slot;
         seal(&target, (page_size, page_bytes), &held, superblock.store_id)?;
         open::write_new_superblocks(&members, &superblock)?;

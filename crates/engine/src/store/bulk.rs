@@ -136,6 +136,7 @@ impl BulkLoader {
         let page_bytes = self.inner.shared.page_bytes;
         self.check_whole()?;
         check_sizes(&self.inner.shared, key, value)?;
+        let value = &*self.inner.shared.stored(self.tree, value)?;
         let leaf = &mut self.levels[0];
         if leaf.last_key().is_some_and(|last| last >= key) {
             return Err(Error::with_hint(

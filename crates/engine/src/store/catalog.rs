@@ -4,6 +4,7 @@ use std::sync::{Arc, MutexGuard};
 
 use qpair_format::catalog::decode;
 use qpair_format::log::Operation;
+use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::dropped::empty;
@@ -36,7 +37,40 @@ impl Store {
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
-            None => self.make_table(name),
+            None => self.make_table(name, Compression::None),
+        }
+    }
+
+    /// Opens a table whose values are compressed, each by itself, and makes it if there is none of
+    /// this name. Callers put and get values as in other tables. A table keeps its compression for
+    /// good.
+    ///
+    /// # Errors
+    /// As [`Store::table`]; `Exists` if there is a table of this name with another compression;
+    /// `Unsupported` if this build lacks the compression.
+    pub fn compressed_table(&self, name: &str, compression: Compression) -> Result<Table> {
+        compression.check()?;
+        let table = match self.existing_table(name)? {
+            Some(table) => table,
+            None => self.make_table(name, compression)?,
+        };
+        match table.compression() {
+            present if present == compression => Ok(table),
+            present => Err(Error::with_hint(
+                ErrorKind::Exists,
+                format!("the table {name} exists already, with the compression {present}"),
+                "load the records into a table of another name",
+            )),
+        }
+    }
+
+    /// Like [`Store::compressed_table`], but makes the table also if this build lacks the
+    /// compression. For [`Table::stored`].
+    #[doc(hidden)]
+    pub fn table_of_stored(&self, name: &str, compression: Compression) -> Result<Table> {
+        match self.existing_table(name)? {
+            Some(table) => Ok(table.stored()),
+            None => Ok(self.make_table(name, compression)?.stored()),
         }
     }
 
@@ -159,13 +193,16 @@ impl Store {
         self.inner.shared.forest.dropping()
     }
 
-    fn make_table(&self, name: &str) -> Result<Table> {
+    fn make_table(&self, name: &str, compression: Compression) -> Result<Table> {
         refuse_on_worker()?;
         let _alone = self.inner.begin_changing_tables()?;
         if let Some(table) = self.opened_table(name) {
             return Ok(table);
         }
-        let id = self.inner.shared.forest.new_tree_id();
+        if compression != Compression::None {
+            self.inner.incarnation.note_compressed()?;
+        }
+        let id = self.inner.shared.forest.new_tree_id(compression);
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
             let (tree, timestamp) = SpaceRetry::tried(&inner.shared, async || {

@@ -236,6 +236,7 @@ pub(super) fn new_superblock(
         unfinished: false,
         extents: false,
         renames: false,
+        compressed: false,
         log: None,
         key_slot: None,
     }

@@ -6,6 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use qpair_format::large::Descriptor;
+use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::StoreInner;
@@ -43,7 +44,21 @@ impl std::fmt::Debug for Table {
 
 impl Table {
     pub(crate) fn new(inner: Arc<StoreInner>, tree: Tree) -> Self {
-        Self { inner, tree }
+        Self { inner, tree: tree.compressing() }
+    }
+
+    /// Returns the way in which the table's values are compressed.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        Compression::of_tree(self.tree.id)
+    }
+
+    /// Returns a handle of the same table that reads and puts values as the table keeps them. For
+    /// copies into tables of the same compression.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn stored(&self) -> Self {
+        Self { inner: self.inner.clone(), tree: Tree::new(self.tree.id, self.tree.root) }
     }
 
     /// Returns the table's calls for tasks.
@@ -134,13 +149,14 @@ impl Table {
     /// Returns `None` if the caller has to wait for the value.
     #[inline(always)]
     fn get_inline(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<(bool, u64)>> {
-        let shared = &self.inner.shared;
+        let (shared, start) = (&self.inner.shared, value.len());
         shared.check_table(self.tree)?;
         let seen = run_inline(shared, &mut Get::new(self.tree, key, value));
         shared.check_table(self.tree)?;
         Ok(match seen {
             Some(Seen { found, timestamp, .. }) if found != Found::Overflow => {
-                Some((found == Found::Value, timestamp))
+                let found = found == Found::Value;
+                Some((self.tree.compression.decode(found, value, start)?, timestamp))
             }
             _ => None,
         })
@@ -388,7 +404,7 @@ impl TaskTable {
         there.inspect_err(|_| value.truncate(start))?;
         let (found, timestamp) = found?;
         self.wait_to_give(timestamp).await.inspect_err(|_| value.truncate(start))?;
-        Ok(found)
+        self.table.tree.compression.decode(found, value, start)
     }
 
     async fn wait_to_give(&self, timestamp: u64) -> Result<()> {
@@ -475,7 +491,7 @@ impl TaskTable {
         Ok(TaskRange::new(self.table.clone(), from, to))
     }
 
-    /// Replaces the descriptor in `value` by the large value itself; returns whether there is still
+    /// Replaces the descriptor, all that `value` has, by the large value itself; returns whether there is still
     /// a value. The leaf with the descriptor may already be shown to the program.
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let there = self.get_overflow(key, 0, value).await;
@@ -483,6 +499,6 @@ impl TaskTable {
         self.shared().check_table(self.table.tree)?;
         let (there, timestamp) = there?;
         self.wait_to_give(timestamp).await?;
-        Ok(there)
+        self.table.tree.compression.decode(there, value, 0)
     }
 }

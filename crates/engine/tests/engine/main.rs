@@ -8,6 +8,8 @@ mod check;
 mod closing;
 mod common;
 mod compact;
+#[cfg(all(feature = "lz4", feature = "zstd"))]
+mod compression;
 mod concurrency;
 mod damage;
 mod delete_range;

@@ -62,6 +62,7 @@ pub(super) fn superblock_by_pages(
                 unfinished: false,
                 extents: false,
                 renames: false,
+                compressed: false,
                 log: None,
                 key_slot: None,
             }));

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::sync_channel;
 
+use qpair_format::values::Compression;
 use qpair_format::large::{Descriptor, Extents, ListReader, part_of};
 use qpair_format::page::{Node, words_of};
 use qpair_format::{Error, ErrorKind, Result};
@@ -174,7 +175,8 @@ pub(super) fn save_table(
     root: Option<u64>,
     name: &str,
 ) -> Result<RepairedTable> {
-    let table = salvage.target.table(name)?;
+    // Values are copied as they are stored.
+    let table = salvage.target.table_of_stored(name, Compression::of_tree(tree))?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
     if qpair_engine::is_stepped_here() {
         // A thread that steps the new store's workers must not wait for another thread, so all
