@@ -156,7 +156,9 @@ mod tests {
                 assert!(cipher.decrypt(AT, &mut unit));
             }
             let decrypted_us = begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROUNDS);
-            println!("{bytes} bytes: {encrypted_us:.2} us to encrypt, {decrypted_us:.2} to decrypt");
+            println!(
+                "{bytes} bytes: {encrypted_us:.2} us to encrypt, {decrypted_us:.2} to decrypt"
+            );
         }
     }
 }

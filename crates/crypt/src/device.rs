@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use qpair_block as block;
-use qpair_block::{
-    Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, IoChannel,
-};
+use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
 use qpair_format::page::TAG_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 

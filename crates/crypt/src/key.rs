@@ -236,7 +236,8 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).unwrap().bytes, key);
         }
         assert_eq!(parse(&key).unwrap().bytes, key);
-        for wrong in ["", "secret", &digits[1..], &format!("{digits}00"), &digits.replace('0', "g")] {
+        for wrong in ["", "secret", &digits[1..], &format!("{digits}00"), &digits.replace('0', "g")]
+        {
             assert!(parse(wrong.as_bytes()).is_none(), "{wrong}");
         }
     }

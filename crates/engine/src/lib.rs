@@ -44,8 +44,8 @@ pub use qpair_format::page::{
 pub use qpair_format::values::Compression;
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
 pub use qpair_members::{
-    Encryption, LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock,
-    write_key_slots,
+    Encryption, LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made,
+    is_superblock, write_key_slots,
 };
 pub use shared::Recovered;
 pub use store::{

@@ -199,7 +199,12 @@ impl Compression {
     /// Appends the compressed value.
     #[cfg_attr(
         not(any(feature = "lz4", feature = "zstd")),
-        allow(unused_variables, clippy::ptr_arg, clippy::match_single_binding, reason = "there is nothing to compress with")
+        allow(
+            unused_variables,
+            clippy::ptr_arg,
+            clippy::match_single_binding,
+            reason = "there is nothing to compress with"
+        )
     )]
     fn compress(self, value: &[u8], stored: &mut Vec<u8>) {
         match self {
@@ -225,7 +230,11 @@ impl Compression {
     /// Fills `target` with the value, and returns the value's length.
     #[cfg_attr(
         not(any(feature = "lz4", feature = "zstd")),
-        allow(unused_variables, clippy::match_single_binding, reason = "there is nothing to decompress with")
+        allow(
+            unused_variables,
+            clippy::match_single_binding,
+            reason = "there is nothing to decompress with"
+        )
     )]
     fn decompress(self, stored: &[u8], target: &mut [u8]) -> Option<usize> {
         match self {

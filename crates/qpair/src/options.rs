@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
 #[cfg(feature = "encryption")]
 use qpair_crypt::EncryptionKey;
-use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};

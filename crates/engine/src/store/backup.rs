@@ -135,8 +135,7 @@ impl Store {
         pages.change(0, RECORD_PAGES, false);
         held.record.runs().for_each(|(first, count)| pages.change(first, count, false));
         let roots = held.image.roots.values().copied();
-        let suspects =
-            copy_pages(
+        let suspects = copy_pages(
             (&inner.shared.device, &target),
             (page_size, page_bytes),
             &pages,

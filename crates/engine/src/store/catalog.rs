@@ -41,39 +41,6 @@ impl Store {
         }
     }
 
-    /// Opens a table whose values are compressed, each by itself, and makes it if there is none of
-    /// this name. Callers put and get values as in other tables. A table keeps its compression for
-    /// good.
-    ///
-    /// # Errors
-    /// As [`Store::table`]; `Exists` if there is a table of this name with another compression;
-    /// `Unsupported` if this build lacks the compression.
-    pub fn compressed_table(&self, name: &str, compression: Compression) -> Result<Table> {
-        compression.check()?;
-        let table = match self.existing_table(name)? {
-            Some(table) => table,
-            None => self.make_table(name, compression)?,
-        };
-        match table.compression() {
-            present if present == compression => Ok(table),
-            present => Err(Error::with_hint(
-                ErrorKind::Exists,
-                format!("the table {name} exists already, with the compression {present}"),
-                "load the records into a table of another name",
-            )),
-        }
-    }
-
-    /// Like [`Store::compressed_table`], but makes the table also if this build lacks the
-    /// compression. For [`Table::stored`].
-    #[doc(hidden)]
-    pub fn table_of_stored(&self, name: &str, compression: Compression) -> Result<Table> {
-        match self.existing_table(name)? {
-            Some(table) => Ok(table.stored()),
-            None => Ok(self.make_table(name, compression)?.stored()),
-        }
-    }
-
     /// Opens a table if there is one of this name.
     ///
     /// # Errors
@@ -116,14 +83,15 @@ impl Store {
     fn opened_table(&self, name: &str) -> Option<Table> {
         let tables = self.inner.tables.lock();
         let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
-        self.inner.shared.check_table(*tree).ok().map(|()| Table::new(self.inner.clone(), *tree))
+        let tree = tree.compressing();
+        self.inner.shared.check_table(tree).ok().map(|()| Table::new(self.inner.clone(), tree))
     }
 
     fn add_table(&self, name: &str, tree: Tree) -> Table {
         self.inner.tx.names.add(tree.id, name);
         let mut tables = self.inner.tables.lock();
         tables.push((name.to_owned(), tree));
-        Table::new(self.inner.clone(), tree)
+        Table::new(self.inner.clone(), tree.compressing())
     }
 
     /// Returns the names of all tables, in order. Waits while another thread makes, renames or
@@ -193,7 +161,7 @@ impl Store {
         self.inner.shared.forest.dropping()
     }
 
-    fn make_table(&self, name: &str, compression: Compression) -> Result<Table> {
+    pub(super) fn make_table(&self, name: &str, compression: Compression) -> Result<Table> {
         refuse_on_worker()?;
         let _alone = self.inner.begin_changing_tables()?;
         if let Some(table) = self.opened_table(name) {

@@ -10,6 +10,7 @@ mod close;
 mod commit;
 mod compact;
 mod compact_values;
+mod compressed;
 mod dropped;
 mod estimate;
 mod load;
@@ -55,8 +56,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use qpair_block::ChannelStatistics;
-use qpair_members::Encryption;
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_members::Encryption;
 use qpair_memory::locks::Mutex;
 
 use crate::checkpoint::checkpoint;

@@ -6,7 +6,6 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use qpair_format::large::Descriptor;
-use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::StoreInner;
@@ -44,21 +43,7 @@ impl std::fmt::Debug for Table {
 
 impl Table {
     pub(crate) fn new(inner: Arc<StoreInner>, tree: Tree) -> Self {
-        Self { inner, tree: tree.compressing() }
-    }
-
-    /// Returns the way in which the table's values are compressed.
-    #[must_use]
-    pub fn compression(&self) -> Compression {
-        Compression::of_tree(self.tree.id)
-    }
-
-    /// Returns a handle of the same table that reads and puts values as the table keeps them. For
-    /// copies into tables of the same compression.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn stored(&self) -> Self {
-        Self { inner: self.inner.clone(), tree: Tree::new(self.tree.id, self.tree.root) }
+        Self { inner, tree }
     }
 
     /// Returns the table's calls for tasks.

@@ -114,9 +114,8 @@ fn callers_see_the_values_that_they_put() {
                     }
                 }
                 4 => {
-                    let longer = table.update(&key, |there| {
-                        Some([there.unwrap_or_default(), b"+"].concat())
-                    });
+                    let longer = table
+                        .update(&key, |there| Some([there.unwrap_or_default(), b"+"].concat()));
                     model.entry(key).or_default().push(b'+');
                     assert!(longer.unwrap().unwrap().ends_with(b"+"));
                 }
@@ -216,12 +215,10 @@ fn a_repair_keeps_the_compression() {
     let mut make = |page_size| {
         Store::open(vec![target.clone()], &StoreOptions { page_size, ..options(PAGE, FRAMES) })
     };
-    let report = repair(
-        std::slice::from_ref(&device),
-        &existing(PAGE, FRAMES),
-        &mut make,
-        &|_, _, _| ControlFlow::Continue(()),
-    );
+    let report =
+        repair(std::slice::from_ref(&device), &existing(PAGE, FRAMES), &mut make, &|_, _, _| {
+            ControlFlow::Continue(())
+        });
     assert!(!report.unwrap().healthy);
     let store = Store::open(vec![target], &existing(PAGE, FRAMES)).unwrap();
     let names = store.table_names().unwrap();

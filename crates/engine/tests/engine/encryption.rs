@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::common::{
-    Device, SUPERBLOCK_BYTES, copy_of, encrypted, existing, key, key_of, options, ram,
-    ram_of, read_bytes, read_page, reading, with_log, write_bytes,
+    Device, SUPERBLOCK_BYTES, copy_of, encrypted, existing, key, key_of, options, ram, ram_of,
+    read_bytes, read_page, reading, with_log, write_bytes,
 };
 use qpair_block::{FaultDevice, FaultOptions};
 use qpair_engine::{ErrorKind, Store, StoreOptions, Table, write_key_slots};
@@ -319,8 +319,7 @@ fn a_repair_reads_and_makes_encrypted_stores() {
         Store::open(vec![target.clone()], &options)
     };
     let members = std::slice::from_ref(&device);
-    let report =
-        repair(members, &again, &mut make, &|_, _, _| ControlFlow::Continue(())).unwrap();
+    let report = repair(members, &again, &mut make, &|_, _, _| ControlFlow::Continue(())).unwrap();
     assert!(!report.healthy);
     assert_secret(&target, 100_000);
     let store = Store::open(vec![target.clone()], &again).unwrap();

@@ -225,7 +225,8 @@ fn tools_with_and_without_the_log_device() {
     });
     assert_eq!((dump.unwrap().commits, timestamps.len()), (30, 30));
     for place in [LogPlace::Unsaid, LogPlace::Device(ram()), LogPlace::Device(backup)] {
-        let error = dump_log(members, &placed(&place), &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let error =
+            dump_log(members, &placed(&place), &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
     }
 

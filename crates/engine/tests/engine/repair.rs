@@ -9,7 +9,7 @@ use crate::common::{
     read_bytes, write_bytes,
 };
 use qpair_block::BlockDevice;
-use qpair_engine::{Error, ErrorKind, LogPlace, Store, StoreOptions};
+use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 use qpair_inspect::{RepairReport, RepairStep, dump_log, repair};
 
 const PAGE: usize = 512;

@@ -5,8 +5,7 @@
 
 use std::collections::VecDeque;
 
-use qpair_memory::Buffer;
-
+use super::buffer::{Blocks, WriteBuffer};
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader};
 use super::position::{LogGeometry, LogIdentity, LogPosition};
 use super::record::RecordBuilder;
@@ -18,65 +17,6 @@ const PENDING_KEPT_MAX: usize = 1 << 20;
 /// The end of a segment that is smaller than this fraction of it is left unused, so that a chunk
 /// need not be cut.
 const UNUSED_PART: u32 = 8;
-
-/// Memory that takes the bytes of a planned write.
-pub trait WriteBuffer {
-    fn capacity_bytes(&self) -> usize;
-    /// Puts `bytes` at `at`; both lie within the capacity.
-    fn put(&mut self, at: usize, bytes: &[u8]);
-}
-
-impl WriteBuffer for [u8] {
-    fn capacity_bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        self[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl WriteBuffer for Buffer {
-    fn capacity_bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        self.copy_from(at, bytes);
-    }
-}
-
-/// A buffer in which content skips the tags at the ends of blocks. Places in it count content.
-struct Blocks<'a, B: WriteBuffer + ?Sized> {
-    buffer: &'a mut B,
-    geometry: LogGeometry,
-}
-
-impl<B: WriteBuffer + ?Sized> Blocks<'_, B> {
-    #[inline]
-    fn put(&mut self, mut at: usize, mut bytes: &[u8]) {
-        if self.geometry.tag_bytes == 0 {
-            return self.buffer.put(at, bytes);
-        }
-        let content = self.geometry.content_bytes() as usize;
-        let block = self.geometry.block_bytes as usize;
-        while !bytes.is_empty() {
-            let (part, rest) = bytes.split_at(bytes.len().min(content - at % content));
-            self.buffer.put(at / content * block + at % content, part);
-            (at, bytes) = (at + part.len(), rest);
-        }
-    }
-
-    fn put_zeroes(&mut self, from: usize, to: usize) {
-        const ZEROES: [u8; 4096] = [0; 4096];
-        let mut at = from;
-        while at < to {
-            let len = (to - at).min(ZEROES.len());
-            self.put(at, &ZEROES[..len]);
-            at += len;
-        }
-    }
-}
 
 /// A write that the device must execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -368,7 +308,7 @@ impl LogWriter {
         let offset_bytes = self.current.offset_bytes + u64::from(self.at);
         let header_bytes = if self.at == 0 { block } else { 0 };
         let wanted = (header_bytes + wanted).min(capacity).min(self.left_bytes() as usize);
-        let mut buffer = Blocks { buffer, geometry };
+        let mut buffer = Blocks::new(buffer, geometry);
         if header_bytes > 0 {
             self.put_segment_header(&mut buffer)?;
         }
@@ -404,10 +344,7 @@ impl LogWriter {
         Some(())
     }
 
-    fn put_segment_header(
-        &self,
-        buffer: &mut Blocks<'_, impl WriteBuffer + ?Sized>,
-    ) -> Option<()> {
+    fn put_segment_header(&self, buffer: &mut Blocks<'_, impl WriteBuffer + ?Sized>) -> Option<()> {
         let header = SegmentHeader {
             identity: self.identity,
             sequence: self.current.sequence,

@@ -183,7 +183,9 @@ pub fn damage(page: &[u8], place: u64) -> Option<String> {
     } else if page.iter().all(|byte| *byte == 0) {
         Some("is all zeroes".to_owned())
     } else if page.starts_with(&NOT_AUTHENTIC) {
-        Some("cannot be decrypted: it was changed, or is not of this place in this store".to_owned())
+        Some(
+            "cannot be decrypted: it was changed, or is not of this place in this store".to_owned(),
+        )
     } else if stored != sum {
         Some(format!("has checksum {stored:08x}, its bytes give {sum:08x}"))
     } else if page_of(stored_place) != page_of(place) {

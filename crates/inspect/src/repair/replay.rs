@@ -44,8 +44,7 @@ impl Tables<'_> {
             Some(table) => table.clone(),
             None => {
                 let compression = Compression::of_tree(tree);
-                let table =
-                    self.target.table_of_stored(&self.report[index].name, compression)?;
+                let table = self.target.table_of_stored(&self.report[index].name, compression)?;
                 self.open.insert(tree, table.clone());
                 table
             }

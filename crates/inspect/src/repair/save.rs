@@ -2,9 +2,9 @@
 
 use std::sync::mpsc::sync_channel;
 
-use qpair_format::values::Compression;
 use qpair_format::large::{Descriptor, Extents, ListReader, part_of};
 use qpair_format::page::{Node, words_of};
+use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::candidates::{Candidates, StandIn, is_below};

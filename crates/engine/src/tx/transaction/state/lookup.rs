@@ -132,9 +132,7 @@ impl TxState {
                 value.truncate(start);
                 Ok(None)
             }
-            Some(found) => {
-                tree.compression.decode(found == Found::Value, value, start).map(Some)
-            }
+            Some(found) => tree.compression.decode(found == Found::Value, value, start).map(Some),
         }
     }
 
