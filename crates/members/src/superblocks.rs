@@ -122,8 +122,8 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
 /// opens: the newest superblock of member 0 says which.
 ///
 /// # Errors
-/// `Invalid` if the store is not encrypted; `Unclean` if it was not closed; the errors of `wrap` and
-/// of the devices.
+/// `Invalid` if the store is not encrypted; `Unclean` if it was not closed; the errors of `wrap`
+/// and of the devices.
 pub fn write_key_slots(
     members: &[Arc<dyn BlockDevice>],
     wrap: &dyn Fn(&KeySlot) -> Result<KeySlot>,

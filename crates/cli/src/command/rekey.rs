@@ -13,8 +13,8 @@ use crate::parse::store::{Effort, StoreArgs, parse_key};
 /// open with the old key. If the old key may be known to others, make a backup or a copy, which has
 /// another key of its own, and remove the store.
 ///
-/// No process may have the store open. A crashed store is recovered first. After an interruption one
-/// of the two keys opens the store.
+/// No process may have the store open. A crashed store is recovered first. After an interruption
+/// one of the two keys opens the store.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:

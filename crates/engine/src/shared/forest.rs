@@ -17,8 +17,9 @@ pub(crate) struct Forest {
     /// The roots of all trees, by tree id; 0 is the catalog. Trees without a name are being
     /// dropped.
     pub(super) roots: Mutex<BTreeMap<u32, Root>>,
-    /// The number of the next table's tree. No number is used twice in an incarnation of the store: handles of a
-    /// dropped table, and its records in the log, must not be taken for those of another table.
+    /// The number of the next table's tree. No number is used twice in an incarnation of the store:
+    /// handles of a dropped table, and its records in the log, must not be taken for those of
+    /// another table.
     next_tree: AtomicU32,
     /// Held by a task that loads the root of a tree.
     pub(crate) opening: Arc<AsyncMutex>,

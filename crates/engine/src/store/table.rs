@@ -476,8 +476,8 @@ impl TaskTable {
         Ok(TaskRange::new(self.table.clone(), from, to))
     }
 
-    /// Replaces the descriptor, all that `value` has, by the large value itself; returns whether there is still
-    /// a value. The leaf with the descriptor may already be shown to the program.
+    /// Replaces the descriptor, all that `value` has, by the large value itself; returns whether
+    /// there is still a value. The leaf with the descriptor may already be shown to the program.
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let there = self.get_overflow(key, 0, value).await;
         // The pages of a dropped table may belong to another table by now.

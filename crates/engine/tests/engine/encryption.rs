@@ -109,7 +109,8 @@ fn nothing_is_on_the_devices_in_clear() {
             store.close().unwrap();
             assert_secret(device, 100_000);
         }
-        // A backup has a key of its own: its pages are other bytes, though their content is the same.
+        // A backup has a key of its own: its pages are other bytes, though their content is the
+        // same.
         let alike = (2..200)
             .filter(|page| {
                 let [one, other] =

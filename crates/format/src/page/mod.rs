@@ -122,8 +122,8 @@ pub const KEY_LEN_MAX: usize = 1024;
 /// The longest value in bytes.
 pub const VALUE_LEN_MAX: usize = 16 << 20;
 
-/// Returns the longest key of a store whose pages have this many bytes of content. One record and both fences always
-/// fit into a page.
+/// Returns the longest key of a store whose pages have this many bytes of content. One record and
+/// both fences always fit into a page.
 #[must_use]
 #[inline]
 pub const fn key_len_max(page_size: usize) -> usize {

@@ -36,8 +36,9 @@ pub(crate) struct Offline {
 
 impl Offline {
     /// Opens the store on these members for inspection. `options` say where its log is, and with
-    /// which key it is encrypted. The members must be in the order in which the store was created. If no superblock is left, `look` says
-    /// whether the only member is searched for pages in full, or only at its beginning.
+    /// which key it is encrypted. The members must be in the order in which the store was created.
+    /// If no superblock is left, `look` says whether the only member is searched for pages in full,
+    /// or only at its beginning.
     ///
     /// # Errors
     /// `Corrupt` or `NotAStore` if neither a superblock nor, in its place, a page can be read;
