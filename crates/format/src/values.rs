@@ -166,6 +166,16 @@ impl Compression {
         Ok(found)
     }
 
+    /// Returns the reason why stored bytes are not a value, for a check. The bytes in `stored` are
+    /// used up. In a build without the compression nothing is found.
+    #[doc(hidden)]
+    pub fn fault(self, stored: &mut Vec<u8>) -> Option<String> {
+        match self.decode(true, stored, 0) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Some(error.context().to_owned()),
+            _ => None,
+        }
+    }
+
     fn decode_some(self, value: &mut Vec<u8>, start: usize) -> Result<()> {
         self.check()?;
         let stored_end = value.len();

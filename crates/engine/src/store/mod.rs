@@ -81,10 +81,10 @@ pub(crate) struct StoreInner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tx: Arc<Tx>,
     pub(crate) incarnation: Arc<Incarnation>,
-    /// The catalog, or the error that opening it gave. Only a store opened for reading continues
-    /// without a catalog.
     /// The key of an encrypted store, for copies of it.
     encryption: Option<Arc<dyn Encryption>>,
+    /// The catalog, or the error that opening it gave. Only a store opened for reading continues
+    /// without a catalog.
     catalog: OnceLock<Result<Tree>>,
     /// The reason why the last checkpoint's image is not known, in a store opened for reading.
     image_fault: OnceLock<Error>,

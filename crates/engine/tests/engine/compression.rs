@@ -228,3 +228,46 @@ fn a_repair_keeps_the_compression() {
     assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
     assert!(found.len() * 2 > model.len(), "{} of {}", found.len(), model.len());
 }
+
+/// Stored bytes that are no value: a check names their page and record, a read of them fails, and
+/// other records are unharmed.
+#[test]
+fn values_that_cannot_be_decompressed_are_told_by_a_check() {
+    for compression in BOTH {
+        let device = ram();
+        let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
+        let table = store.compressed_table("t", compression).unwrap();
+        let noise: Vec<u8> = (0..6 * PAGE as u32).map(|i| (i * i >> 3) as u8).collect();
+        for i in 0..100 {
+            table.put(&key(i), &noise[..if i % 10 == 0 { 6 * PAGE } else { 90 }]).unwrap();
+        }
+        // Bytes behind the frame, an unknown first byte, and a length over the limit.
+        let damaged = |len: usize, first: u8| {
+            let mut stored = vec![first];
+            stored.extend_from_slice(&(len as u32).to_le_bytes());
+            stored.extend_from_slice(&noise[..len.min(5 * PAGE)]);
+            stored
+        };
+        let bad = [(7, damaged(80, 1)), (20, damaged(5 * PAGE, 1)), (33, damaged(80, 7))];
+        for (i, stored) in &bad {
+            table.stored().put(&key(*i), stored).unwrap();
+        }
+        for i in 0..100 {
+            let found = table.get(&key(i));
+            match bad.iter().any(|(bad, _)| *bad == i) {
+                true => assert_eq!(found.unwrap_err().kind(), ErrorKind::Corrupt),
+                false => assert!(noise.starts_with(&found.unwrap().unwrap())),
+            }
+        }
+        drop(table);
+        store.close().unwrap();
+        let store = Store::open(vec![device], &existing(PAGE, FRAMES)).unwrap();
+        let report = store.check(&|_, _| ()).unwrap();
+        assert_eq!(report.faults.len(), bad.len(), "{:?}", report.faults);
+        let told = |what: &str| report.faults.iter().filter(|fault| fault.contains(what)).count();
+        assert_eq!(told("has a fault in record"), 2, "{:?}", report.faults);
+        assert_eq!(told("ends a large value"), 1, "{:?}", report.faults);
+        assert_eq!(report.tables[1].records, 100);
+        store.close().unwrap();
+    }
+}
