@@ -63,6 +63,20 @@ impl EncryptionKey {
         Self { bytes, simulated: false }
     }
 
+    /// Returns the key that these 64 hexadecimal digits stand for; `None` if they are something else.
+    #[must_use]
+    pub fn from_hex(digits: &str) -> Option<Self> {
+        if digits.len() != 2 * KEY_BYTES {
+            return None;
+        }
+        let digit = |of: u8| char::from(of).to_digit(16);
+        let mut key = Self::from_bytes([0; KEY_BYTES]);
+        for (byte, pair) in key.bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+        }
+        Some(key)
+    }
+
     /// Reads a key from a file that has its 32 bytes, or 64 hexadecimal digits with or without a
     /// line feed.
     ///
@@ -164,21 +178,12 @@ fn beside() -> [u8; 20] {
 }
 
 fn parse(bytes: &[u8]) -> Option<EncryptionKey> {
-    let mut key = [0; KEY_BYTES];
-    if bytes.len() == KEY_BYTES {
-        key.copy_from_slice(bytes);
+    if let Ok(key) = bytes.try_into() {
         return Some(EncryptionKey::from_bytes(key));
     }
     let digits = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let digits = digits.strip_suffix(b"\r").unwrap_or(digits);
-    if digits.len() != 2 * KEY_BYTES {
-        return None;
-    }
-    let digit = |of: u8| char::from(of).to_digit(16);
-    for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
-    }
-    Some(EncryptionKey::from_bytes(key))
+    EncryptionKey::from_hex(std::str::from_utf8(digits).ok()?)
 }
 
 impl Encryption for EncryptionKey {
