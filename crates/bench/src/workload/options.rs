@@ -66,7 +66,11 @@ pub struct RunOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<PathBuf>,
     /// The key of an encrypted store; a new store is encrypted with it.
-    #[serde(rename = "encrypted", serialize_with = "as_true", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "encrypted",
+        serialize_with = "as_true",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub encryption_key: Option<EncryptionKey>,
     /// The durability that the commit of an update or insert waits for. Each is a transaction of
     /// its own.

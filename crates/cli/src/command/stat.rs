@@ -112,10 +112,7 @@ impl Stat {
                     Compression::None => String::new(),
                     compression => format!(", compressed by {compression}"),
                 };
-                out.line(format!(
-                    "{name:<12} {}{estimate}{compressed}",
-                    escape(table.as_bytes())
-                ))?;
+                out.line(format!("{name:<12} {}{estimate}{compressed}", escape(table.as_bytes())))?;
             }
         }
         out.finish()?;
