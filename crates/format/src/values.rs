@@ -253,16 +253,48 @@ impl Compression {
             #[cfg(feature = "lz4")]
             Self::Lz4 => lz4_flex::block::decompress_into(stored, target).ok(),
             #[cfg(feature = "zstd")]
-            Self::Zstd => {
-                let frame = &mut &*stored;
-                let mut decoder = ruzstd::decoding::StreamingDecoder::new(frame).ok()?;
-                std::io::Read::read_exact(&mut decoder, target).ok()?;
-                // Nothing may follow.
-                let rest = std::io::Read::read(&mut decoder, &mut [0]).ok()?;
-                (rest == 0).then_some(target.len())
-            }
+            Self::Zstd => zstd::decompress(stored, target),
             _ => None,
         }
+    }
+}
+
+#[cfg(feature = "zstd")]
+mod zstd {
+    use std::cell::RefCell;
+
+    use ruzstd::decoding::FrameDecoder;
+
+    use crate::page::VALUE_LEN_MAX;
+
+    thread_local! {
+        /// The tables of a decoder are large, and making them costs more than a short value.
+        static DECODER: RefCell<FrameDecoder> = RefCell::new(FrameDecoder::new());
+    }
+
+    /// Fills `target` with the content of a frame, and returns the content's length.
+    pub(super) fn decompress(frame: &[u8], target: &mut [u8]) -> Option<usize> {
+        if !window_is_bounded(frame) {
+            return None;
+        }
+        let decode = |decoder: &mut FrameDecoder| decoder.decode_all(frame, target).ok();
+        DECODER.with_borrow_mut(decode)
+    }
+
+    /// Whether a frame needs no larger window than the longest value: the decoder takes memory for
+    /// it before it looks at the content.
+    fn window_is_bounded(frame: &[u8]) -> bool {
+        const SINGLE_SEGMENT: u8 = 1 << 5;
+        let (Some(descriptor), Some(window)) = (frame.get(4), frame.get(5)) else { return false };
+        if descriptor & SINGLE_SEGMENT == 0 {
+            // The window has 2^(10 + exponent) bytes, and up to seven eighths more.
+            return 1 << (10 + (window >> 3)) <= VALUE_LEN_MAX as u64;
+        }
+        // The window is the content, whose size is behind the id of a dictionary.
+        let at = 5 + [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let size = frame.get(at..at + (1 << (descriptor >> 6)));
+        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        size.is_some_and(|size| size.iter().rev().fold(0, add) <= VALUE_LEN_MAX as u64)
     }
 }
 
@@ -328,6 +360,22 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// A window of 64 MiB, and a content of 4 GiB in one segment: refused without memory for them.
+    #[test]
+    fn frames_with_large_windows_are_damage() {
+        let stored = Compression::Zstd.encode(&text(3000)).unwrap().into_owned();
+        let [one, other] = [(0, 16 << 3), (0xa0, 0)].map(|(descriptor, next)| {
+            let mut bytes = stored.clone();
+            bytes[HEADER_BYTES + 4] = descriptor;
+            bytes[HEADER_BYTES + 5..HEADER_BYTES + 9].copy_from_slice(&[next, 0, 0, 0xff]);
+            bytes
+        });
+        for mut bytes in [one, other] {
+            let error = Compression::Zstd.decode(true, &mut bytes, 0).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
         }
     }
 

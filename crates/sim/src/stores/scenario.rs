@@ -25,7 +25,7 @@ pub(crate) struct Scenario {
     /// Whether the store is encrypted.
     pub(crate) encrypted: bool,
     /// The number of tables in four whose values are compressed.
-    compressed_tables: u8,
+    pub(crate) compressed_tables: u8,
     pub(crate) latency: SimLatency,
     pub(crate) keys: u16,
     pub(crate) lives: u32,
