@@ -87,7 +87,7 @@ pub fn read_log(image: &[u8], seal: bool) {
     if let Ok(record) = Record::decode(image) {
         let _ = describe(&record);
     }
-    let geometry = LogGeometry { block_bytes: 512, segment_bytes: 2048 };
+    let geometry = LogGeometry { block_bytes: 512, segment_bytes: 2048, tag_bytes: 0 };
     let start = |log| LogPosition {
         incarnation: 1,
         segment_offset_bytes: 2048 * u64::from(log),

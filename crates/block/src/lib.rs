@@ -29,6 +29,7 @@ pub use channel::content::{find_content, find_content_anywhere};
 pub use channel::group::ChannelGroup;
 pub use channel::poller::PollSet;
 pub use channel::serial::SerialChannel;
+pub use channel::slots::Slots;
 pub use devices::carve::{
     CARVED_FROM_BYTES, CarveMap, CarveSlot, Carving, SLICES_MAX, Slice, examine_carving,
 };

@@ -1185,6 +1185,19 @@ int qpair_table_open(struct qpair_store *store,
                      struct qpair_error **error);
 
 /**
+ * Opens a table whose values are compressed, each by itself, or makes it. `compression` is "none",
+ * "lz4" or "zstd"; a table keeps it for good, and all calls take and give values as they were put.
+ *
+ * Errors: `QPAIR_EXISTS` if there is a table of this name with another compression;
+ * `QPAIR_INVALID` for the compression; as `qpair_table_open`.
+ */
+int qpair_table_open_compressed(struct qpair_store *store,
+                                const char *name,
+                                const char *compression,
+                                struct qpair_table **table,
+                                struct qpair_error **error);
+
+/**
  * Opens a table only if it exists.
  *
  * Errors: `QPAIR_NOT_FOUND` if it does not exist; as `qpair_table_open`.

@@ -450,6 +450,14 @@ public:
         detail::call([&](qpair_error **e) { return qpair_table_open(handle_, name.c_str(), &made, e); });
         return qpair::table(made);
     }
+    /* A table whose values are compressed: by "lz4" or "zstd". */
+    qpair::table table(const std::string &name, const std::string &compression) {
+        qpair_table *made = nullptr;
+        detail::call([&](qpair_error **e) {
+            return qpair_table_open_compressed(handle_, name.c_str(), compression.c_str(), &made, e);
+        });
+        return qpair::table(made);
+    }
     void drop_table(const std::string &name) {
         detail::call([&](qpair_error **e) { return qpair_table_drop(handle_, name.c_str(), e); });
     }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
 use qpair::unstable::block::parse_bytes;
-use qpair::{Durability, Mode, Options};
+use qpair::{Durability, EncryptionKey, Mode, Options};
 
 use crate::call::{call, needed, set, text};
 use crate::error::{Failure, qpair_error};
@@ -182,6 +182,16 @@ options! {
     c"reads" QPAIR_OPTION_NUMBER c"0: found by the worker"
         c"Maximum number of page reads that a worker has in flight."
         => |options, value| Ok(options.reads(value.within()?));
+    c"encryption_key" QPAIR_OPTION_TEXT c"none"
+        c"Key of an encrypted store: 64 hexadecimal digits. With a key a new store is encrypted."
+        => |options, value| {
+            let key = EncryptionKey::from_hex(value.text()?);
+            let wrong = || Failure::invalid("the encryption key does not have 64 hexadecimal digits");
+            Ok(options.encryption_key(&key.ok_or_else(wrong)?))
+        };
+    c"key_file" QPAIR_OPTION_TEXT c"none"
+        c"File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits."
+        => |options, value| Ok(options.encryption_key(&EncryptionKey::from_file(value.text()?)?));
     c"log_device" QPAIR_OPTION_TEXT c"where the log was before"
         c"Path or specifier of a device for the write-ahead log alone; none moves the log into the store."
         => |options, value| Ok(options.log_device(value.text()?));

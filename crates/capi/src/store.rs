@@ -94,6 +94,34 @@ pub unsafe extern "C" fn qpair_table_open(
     }
 }
 
+/// Opens a table whose values are compressed, each by itself, or makes it. `compression` is "none",
+/// "lz4" or "zstd"; a table keeps it for good, and all calls take and give values as they were put.
+///
+/// Errors: `QPAIR_EXISTS` if there is a table of this name with another compression;
+/// `QPAIR_INVALID` for the compression; as `qpair_table_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qpair_table_open_compressed(
+    store: *mut qpair_store,
+    name: *const c_char,
+    compression: *const c_char,
+    table: *mut *mut qpair_table,
+    error: *mut *mut qpair_error,
+) -> c_int {
+    // SAFETY: rule 1 for the texts, rule 2 for the results.
+    unsafe {
+        call(error, || {
+            needed(table, "table")?;
+            let (name, compression) = (text(name, "name")?, text(compression, "compression")?);
+            let compression = compression.parse().map_err(|hint| {
+                Failure::invalid(format!("there is no compression {compression:?}: {hint}"))
+            })?;
+            let made = with(store, |store| Ok(store.compressed_table(name, compression)?))?;
+            set(table, table::insert(made)?);
+            Ok(())
+        })
+    }
+}
+
 /// Opens a table only if it exists.
 ///
 /// Errors: `QPAIR_NOT_FOUND` if it does not exist; as `qpair_table_open`.

@@ -157,6 +157,12 @@ impl Incarnation {
         self.note_feature(|superblock| &mut superblock.renames)
     }
 
+    /// Sets the feature flag for compressed values, before there is a table with such values.
+    pub(crate) fn note_compressed(&self) -> Result<()> {
+        self.begin_change()?;
+        self.note_feature(|superblock| &mut superblock.compressed)
+    }
+
     fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {
         let mut superblock = self.superblock.lock();
         if self.shared.lifecycle.is_closing() {

@@ -42,9 +42,11 @@ pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prom
 pub use qpair_format::page::{
     KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
 };
+pub use qpair_format::values::Compression;
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
 pub use qpair_members::{
-    LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made, is_superblock,
+    Encryption, LogPlace, SUPERBLOCK_OFFSETS, find_content, find_foreign, is_being_made,
+    is_superblock, write_key_slots,
 };
 pub use shared::Recovered;
 pub use store::{

@@ -28,14 +28,14 @@ const WINDOW: usize = 16;
 /// # Errors
 /// `KeyTooLong`, `ValueTooLong`.
 pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
-    let longest = key_len_max(shared.page_size);
+    let longest = key_len_max(shared.page_bytes);
     if key.len() > longest {
         return Err(Error::new(
             ErrorKind::KeyTooLong,
             format!(
                 "a key has {} bytes; with pages of {} bytes the limit is {longest}",
                 key.len(),
-                shared.page_size
+                shared.page_bytes
             ),
         ));
     }
@@ -50,7 +50,7 @@ pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<(
 
 pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {
     // A value shorter than a descriptor gains nothing by moving out.
-    value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_size)
+    value.len() > Descriptor::BYTES && key.len() + value.len() > inline_len_max(shared.page_bytes)
 }
 
 /// Returns a frame for a transfer. Waits for the first frame of a group; for more, returns `None`
@@ -66,7 +66,7 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
     if value.is_empty() {
         return Err(Error::new(ErrorKind::Invalid, "an empty value needs no pages"));
     }
-    let pages = pages_of(value.len(), shared.page_size) as u64;
+    let pages = pages_of(value.len(), shared.page_bytes) as u64;
     let extents = SpaceRetry::tried(shared, async || shared.space.reserve_value(pages)).await?;
     let descriptor = Descriptor {
         page_id: extents.first_page(),
@@ -77,10 +77,10 @@ pub(crate) async fn write(shared: &Shared, value: &[u8]) -> Result<(Descriptor, 
     };
     // The pages become free only once no transfer to them is under way, whatever happens here.
     let reserved = Rc::new(Reserved::of(extents.clone()));
-    let parts = extents.pages().zip(value.chunks(part_bytes(shared.page_size)));
+    let parts = extents.pages().zip(value.chunks(part_bytes(shared.page_bytes)));
     write_parts(shared, (PageKind::Overflow, descriptor.timestamp), &reserved, parts).await?;
     if extents.is_listed() {
-        let lists = extents.encode_lists(shared.page_size);
+        let lists = extents.encode_lists(shared.page_bytes);
         let parts = extents.lists().iter().copied().zip(lists.iter().map(Vec::as_slice));
         Box::pin(write_parts(shared, (PageKind::Extents, descriptor.timestamp), &reserved, parts))
             .await?;
@@ -112,7 +112,7 @@ async fn write_parts<'a>(
             bytes.store_u32(field::PART, index as u32);
             bytes.store_u32(field::PART_BYTES, part.len() as u32);
             bytes.copy_from(HEADER_BYTES, part);
-            bytes.zero(HEADER_BYTES + part.len(), shared.page_size - HEADER_BYTES - part.len());
+            bytes.zero(HEADER_BYTES + part.len(), shared.page_bytes - HEADER_BYTES - part.len());
             let request = shared.pool.write_back(page, 0);
             transfers.push(Transfer::submit_to(reserved.clone(), request));
         }

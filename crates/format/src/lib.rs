@@ -9,6 +9,7 @@
 //! - [`log`]: records, chunks and segments of the write-ahead log, and how they are read in order.
 //! - [`image`] and [`bitmap`]: the pages that a checkpoint writes beside the trees.
 //! - [`catalog`]: the tree of each table.
+//! - [`values`]: values that a table keeps compressed.
 //! - [`superblock`]: the description of the store on each of its members.
 //! - [`place`] and [`swip`]: the address of a page, on the device or in memory.
 //! - [`Error`]: the errors of a store.
@@ -27,5 +28,6 @@ pub mod page;
 pub mod place;
 pub mod superblock;
 pub mod swip;
+pub mod values;
 
 pub use error::{Error, ErrorKind, Remedy, Result, SALVAGE};

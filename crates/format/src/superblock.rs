@@ -5,7 +5,7 @@
 //! intact. Member 0 determines the state of the store: it is marked open first and clean last.
 
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use crate::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, TAG_BYTES};
 
 /// The number of bytes at the start of each member that hold superblocks; pages follow.
 pub const SUPERBLOCK_BYTES: u64 = 64 << 10;
@@ -30,17 +30,33 @@ const VERSIONS: u64 = 8;
 const EXTENTS: u64 = 16;
 /// Feature: the logs may have renames of tables. Set until the store is closed.
 const RENAMES: u64 = 32;
+/// Feature: everything behind the superblocks is encrypted, and the superblock has a key slot.
+const ENCRYPTED: u64 = 1 << 8;
+/// Feature: tables may have compressed values.
+const COMPRESSED: u64 = 1 << 9;
 /// The features that a reader must know to read the store, with their names for people.
-const FEATURES: [(u64, &str); 6] = [
+const FEATURES: [(u64, &str); 8] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
     (VERSIONS, "versions"),
     (EXTENTS, "extents"),
     (RENAMES, "renames"),
+    (ENCRYPTED, "encrypted"),
+    (COMPRESSED, "compressed"),
 ];
 /// The maximum length of a log device's name in a superblock, in bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
+/// The offset of the key slot of an encrypted store in its superblock, in bytes.
+const KEY_SLOT_AT: usize = 2048;
+/// The size of a key slot in bytes.
+pub const KEY_SLOT_BYTES: usize = 128;
+
+/// The key of an encrypted store's data, wrapped by the key of the program.
+///
+/// The format only stores it; the crate that encrypts gives its bytes a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySlot(pub [u8; KEY_SLOT_BYTES]);
 
 /// The state in which a store was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +97,12 @@ pub struct Superblock {
     pub extents: bool,
     /// Whether the logs may have renames of tables.
     pub renames: bool,
+    /// Whether tables may have compressed values.
+    pub compressed: bool,
     /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
+    /// The wrapped key; `None` if the store is not encrypted.
+    pub key_slot: Option<KeySlot>,
 }
 
 const CHECKSUM: std::ops::Range<usize> = 12..16;
@@ -147,7 +167,10 @@ impl Superblock {
         let of_use = if self.unfinished { UNFINISHED } else { 0 };
         let of_values = if self.extents { EXTENTS } else { 0 };
         let of_names = if self.renames { RENAMES } else { 0 };
-        let incompatible = of_log | of_state | of_use | of_values | of_names | VERSIONS;
+        let of_tables = if self.compressed { COMPRESSED } else { 0 };
+        let of_key = if self.key_slot.is_some() { ENCRYPTED } else { 0 };
+        let of_content = of_values | of_names | of_tables | of_key | VERSIONS;
+        let incompatible = of_log | of_state | of_use | of_content;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u32.to_le_bytes()); // checksum
@@ -173,6 +196,10 @@ impl Superblock {
             bytes.extend_from_slice(id);
             bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
+        }
+        if let Some(KeySlot(slot)) = &self.key_slot {
+            bytes.resize(KEY_SLOT_AT, 0);
+            bytes.extend_from_slice(slot);
         }
         sealed(bytes)
     }
@@ -238,7 +265,11 @@ impl Superblock {
             unfinished: word(16) & UNFINISHED != 0,
             extents: word(16) & EXTENTS != 0,
             renames: word(16) & RENAMES != 0,
+            compressed: word(16) & COMPRESSED != 0,
             log,
+            key_slot: (word(16) & ENCRYPTED != 0)
+                .then(|| bytes[KEY_SLOT_AT..].first_chunk().copied().map(KeySlot))
+                .flatten(),
         }))
     }
 
@@ -294,6 +325,12 @@ impl Superblock {
         })
     }
 
+    /// Returns the number of bytes of a page that hold content. In an encrypted store the rest is
+    /// the page's tag.
+    pub fn page_bytes(&self) -> usize {
+        self.page_size as usize - if self.key_slot.is_some() { TAG_BYTES } else { 0 }
+    }
+
     /// Returns the offset of the slot that this generation is written to.
     pub fn slot_offset(&self) -> u64 {
         SLOT_OFFSETS[(self.generation % 2) as usize]
@@ -317,8 +354,19 @@ mod tests {
             unfinished: false,
             extents: false,
             renames: false,
+            compressed: false,
             log: None,
+            key_slot: None,
         }
+    }
+
+    #[test]
+    fn a_key_slot_comes_back_beside_the_longest_log_name() {
+        let log = LogReference { id: [9; 16], name: "x".repeat(LOG_NAME_BYTES_MAX) };
+        let key_slot = Some(KeySlot(std::array::from_fn(|at| at as u8)));
+        let superblock = Superblock { log: Some(log), key_slot, ..superblock(3) };
+        assert_eq!(Superblock::choose(&[superblock.encode()], "x").unwrap(), superblock);
+        assert_eq!(superblock.page_bytes(), 4096 - TAG_BYTES);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_engine::StoreOptions;
 use qpair_format::large::Descriptor;
 use qpair_format::log::{EndReason, LogEnd, Operation, describe_operation};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 
 use crate::offline::{Offline, Part, entries, read_logs, walk_leaves};
 use qpair_format::catalog::decode;
-use qpair_members::LogPlace;
 
 /// A commit in a store's log.
 ///
@@ -174,7 +174,7 @@ pub struct LogDump {
 
 /// Reads the logs of the store on these members, which no process may have open, from the newest
 /// checkpoint on. The store's superblocks say where the logs are; if they are on a log device,
-/// `log_place` must name that device. `each` receives the commits in their order, and may stop the
+/// `options` must name that device. `each` receives the commits in their order, and may stop the
 /// dump. Nothing is written, and nothing recovered.
 ///
 /// # Errors
@@ -182,11 +182,11 @@ pub struct LogDump {
 /// missing; the errors of the devices.
 pub fn dump_log(
     members: &[Arc<dyn BlockDevice>],
-    log_place: &LogPlace,
+    options: &StoreOptions,
     each: &mut dyn FnMut(&LogEntry<'_>) -> ControlFlow<()>,
 ) -> Result<LogDump> {
     let Offline { mut reader, remarks, checkpoint, log_fault, .. } =
-        Offline::open(members, log_place, None)?;
+        Offline::open(members, options, None)?;
     let Some((record, image)) = checkpoint else {
         return Err(Error::with_remedy(
             ErrorKind::Corrupt,

@@ -9,7 +9,7 @@ use qpair_format::image::Record;
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 
 use qpair_format::superblock::{
-    SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock,
+    KeySlot, SLOT_BYTES, SLOT_OFFSETS, SUPERBLOCK_BYTES, StoreState, Superblock,
 };
 
 /// Reads and writes slots on a separate channel, and flushes after writes. Returns the slots' bytes
@@ -110,6 +110,44 @@ pub fn write_all(members: &[Arc<dyn BlockDevice>], superblock: &Superblock) -> R
             members[index].as_ref(),
             vec![(superblock.slot_offset(), Some(superblock.encode().as_slice()))],
         )?;
+    }
+    Ok(())
+}
+
+/// Gives an encrypted store, which was closed and which no process may have open, another key slot.
+/// `wrap` makes the new slot of the present one.
+///
+/// The superblocks are written as for an incarnation that changes nothing, so both of each member
+/// have the new slot afterwards, and a crash at any time leaves a store that one of the two keys
+/// opens: the newest superblock of member 0 says which.
+///
+/// # Errors
+/// `Invalid` if the store is not encrypted; `Unclean` if it was not closed; the errors of `wrap`
+/// and of the devices.
+pub fn write_key_slots(
+    members: &[Arc<dyn BlockDevice>],
+    wrap: &dyn Fn(&KeySlot) -> Result<KeySlot>,
+) -> Result<()> {
+    let (superblock, _) = read_all(members)?;
+    let name = &members[0].info().name;
+    let Some(present) = superblock.key_slot else {
+        return Err(Error::with_hint(
+            ErrorKind::Invalid,
+            format!("{name} is not encrypted and has no key"),
+            "copy the store into an encrypted one",
+        ));
+    };
+    let key_slot = Some(wrap(&present)?);
+    if superblock.state != StoreState::Clean {
+        return Err(Error::with_hint(
+            ErrorKind::Unclean,
+            format!("{name} was not closed, and its key cannot be replaced"),
+            "open and close the store first",
+        ));
+    }
+    for (state, later) in [(StoreState::Open, 1), (StoreState::Clean, 2)] {
+        let generation = superblock.generation + later;
+        write_all(members, &Superblock { state, generation, key_slot, ..superblock.clone() })?;
     }
     Ok(())
 }

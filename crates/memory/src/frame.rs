@@ -41,6 +41,8 @@ const _: () = assert!(cfg!(loom) || size_of::<Header>() == 64);
 pub struct FrameTable {
     arena: Arc<Arena>,
     headers: Box<[Header]>,
+    /// The number of bytes of a frame that hold the page's content, at most the block size.
+    content_bytes: usize,
 }
 
 // SAFETY: the only field that is not `Sync` by itself is `Header::buffer`. Only two kinds of code
@@ -68,7 +70,19 @@ impl FrameTable {
                 buffer: UnsafeCell::new(arena.lease()),
             })
             .collect();
-        Ok(Self { arena, headers })
+        Ok(Self { arena, headers, content_bytes: page_size })
+    }
+
+    /// Leaves `tag_bytes` at the end of each frame to the device: the bytes of a page do not
+    /// include them, its buffers do.
+    ///
+    /// # Panics
+    /// Panics if the tag is larger than a page, or not made of whole words: a bug of the caller.
+    #[must_use]
+    pub fn with_tags(mut self, tag_bytes: usize) -> Self {
+        assert!(tag_bytes.is_multiple_of(8) && tag_bytes < self.arena.block_size());
+        self.content_bytes = self.arena.block_size() - tag_bytes;
+        self
     }
 
     /// Returns the arena, to be registered with channels.
@@ -308,7 +322,7 @@ impl FrameTable {
     fn bytes(&self, frame: FrameIndex) -> RacyBytes<'_> {
         // SAFETY: mapped while `self.arena` lives, aligned to at least 512; frame memory is written
         // by atomic stores and devices only.
-        unsafe { RacyBytes::new(self.arena.address(frame.0), self.arena.block_size()) }
+        unsafe { RacyBytes::new(self.arena.address(frame.0), self.content_bytes) }
     }
 }
 
@@ -394,7 +408,7 @@ impl<'a> ExclusiveFrame<'a> {
         unsafe {
             std::slice::from_raw_parts(
                 self.table.arena.address(self.frame.0),
-                self.table.arena.block_size(),
+                self.table.content_bytes,
             )
         }
     }
@@ -404,7 +418,7 @@ impl<'a> ExclusiveFrame<'a> {
     pub fn bytes_mut(&mut self) -> RacyBytesMut<'_> {
         // SAFETY: mapped and aligned; the exclusive latch makes `&mut self` the only writer.
         unsafe {
-            RacyBytesMut::new(self.table.arena.address(self.frame.0), self.table.arena.block_size())
+            RacyBytesMut::new(self.table.arena.address(self.frame.0), self.table.content_bytes)
         }
     }
 

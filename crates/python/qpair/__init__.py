@@ -124,6 +124,8 @@ def open(path: Any, /, memory: int | str | None = None, **options: Any) -> Store
     - ``workers``: threads of the store, by default one for each core.
     - ``io``: ``"auto"``, ``"io_uring"``, ``"libaio"`` or ``"posix"``.
     - ``durability``: ``"sync"`` (a change returns when it survives power loss), ``"group"`` or ``"async"``.
+    - ``encryption_key`` (32 bytes) or ``key_file`` (a file with them, or their 64 hexadecimal digits): the key of an
+      encrypted store; with it a new store is encrypted.
     - ``create``, ``read_only``, ``at_checkpoint``, ``beside_writer``, ``format``, ``force``, ``buffered``, ``page_size``,
       ``stripe_unit``, ``depth``, ``reads``, ``log``, ``log_device``, ``log_flushed``, ``checkpoint_bytes``,
       ``checkpoint_every`` (seconds), ``readers_bytes_max``, ``versions_bytes_max``, ``history_bytes_max``,

@@ -6,7 +6,11 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use qpair::{Durability, Interface, Isolation, Options, TransactionOptions};
+use qpair::{
+    Compression, Durability, EncryptionKey, Interface, Isolation, Options, TransactionOptions,
+};
+
+use crate::errors::raise;
 
 /// Returns the options of a store. Each keyword is the method of `qpair::Options` of its name.
 pub(crate) fn of_store(
@@ -52,6 +56,11 @@ fn set(options: Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Optio
         "stripe_unit" => options.stripe_unit_bytes(bytes(value)?),
         "depth" => options.depth(value.extract()?),
         "reads" => options.reads(value.extract()?),
+        "encryption_key" => options.encryption_key(&encryption_key(value)?),
+        "key_file" => {
+            let key = EncryptionKey::from_file(value.extract::<PathBuf>()?);
+            options.encryption_key(&key.map_err(raise)?)
+        }
         "log" => options.log(value.extract()?),
         "log_device" => options.log_device(value.extract::<PathBuf>()?),
         "log_flushed" => options.log_flushed(value.extract()?),
@@ -79,6 +88,19 @@ fn bytes(value: &Bound<'_, PyAny>) -> PyResult<u64> {
             .map_err(|error| PyValueError::new_err(error.to_string())),
         Err(_) => value.extract(),
     }
+}
+
+/// Returns a key of 32 bytes. No error shows the value, nor is one of those that do.
+fn encryption_key(value: &Bound<'_, PyAny>) -> PyResult<EncryptionKey> {
+    let bytes = value.extract::<Vec<u8>>().ok().and_then(|bytes| bytes.try_into().ok());
+    let wrong = || PyValueError::new_err("encryption_key is not an object of 32 bytes");
+    bytes.map(EncryptionKey::from_bytes).ok_or_else(wrong)
+}
+
+pub(crate) fn compression(name: &str) -> PyResult<Compression> {
+    name.parse().map_err(|_| {
+        PyValueError::new_err(format!("compression is 'none', 'lz4' or 'zstd', not '{name}'"))
+    })
 }
 
 fn interface(name: &str) -> PyResult<Interface> {

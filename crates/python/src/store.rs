@@ -14,7 +14,7 @@ use qpair::report::OpenReport;
 use crate::errors::raise;
 use crate::handle::Open;
 use crate::load::check_signals;
-use crate::options::{of_store, of_transaction};
+use crate::options::{compression as compression_of, of_store, of_transaction};
 use crate::process::wait;
 use crate::snapshot::{Batch, Snapshot};
 use crate::table::Table;
@@ -139,19 +139,29 @@ impl Store {
         Ok(self.open.store().map_err(raise)?.key_len_max())
     }
 
-    /// Returns a table, and creates it if it does not exist, unless `create` is false.
-    #[pyo3(signature = (name, /, *, create=true))]
-    fn table(&self, py: Python<'_>, name: String, create: bool) -> PyResult<Table> {
-        let table = self.wait(py, |store| match create {
-            true => store.table(&name).map(Some),
-            false => store.existing_table(&name),
+    /// Returns a table, and creates it if it does not exist, unless `create` is false. With a
+    /// `compression`, 'lz4' or 'zstd', the values of a new table are compressed; an existing table
+    /// must have it.
+    #[pyo3(signature = (name, /, *, create=true, compression=None))]
+    fn table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        create: bool,
+        compression: Option<&str>,
+    ) -> PyResult<Table> {
+        let compression = compression.map(compression_of).transpose()?;
+        let table = self.wait(py, |store| match (create, compression) {
+            (true, None) => store.table(&name).map(Some),
+            (true, Some(compression)) => store.compressed_table(&name, compression).map(Some),
+            (false, _) => store.existing_table(&name),
         })?;
         let Some(table) = table else { return Err(PyKeyError::new_err(name)) };
         Table::new(&self.open, table, name).map_err(raise)
     }
 
     fn __getitem__(&self, py: Python<'_>, name: String) -> PyResult<Table> {
-        self.table(py, name, false)
+        self.table(py, name, false, None)
     }
 
     /// Returns the names of the tables.

@@ -131,6 +131,12 @@ impl Table {
         &self.name
     }
 
+    /// How the table's values are compressed: 'none', 'lz4' or 'zstd'.
+    #[getter]
+    fn compression(&self) -> PyResult<String> {
+        self.handle.with(|table| Ok(table.compression().to_string())).map_err(raise)
+    }
+
     /// The same table for asyncio, trio and anyio: its calls return awaitables.
     #[getter]
     fn aio(slf: Py<Self>) -> AsyncTable {

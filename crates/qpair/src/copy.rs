@@ -117,7 +117,7 @@ fn fill(
     for name in &names {
         // A table that was dropped meanwhile is skipped.
         let Some(table) = store.existing_table(name)? else { continue };
-        let records = table.range(..)?.map(|record| {
+        let records = table.stored().range(..)?.map(|record| {
             if done.get().is_multiple_of(TELL_EVERY) {
                 tell(done.get())?;
             }
@@ -125,7 +125,7 @@ fn fill(
             record
         });
         target
-            .table(name)?
+            .table_of_stored(name, table.compression())?
             .bulk_load(records)
             .map_err(|error| told_of_keys(error, name, target))?;
         tables += 1;

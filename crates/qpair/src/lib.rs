@@ -76,6 +76,9 @@
 //!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
 //!   (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives
 //!   (`softnvme:`, `scsi:soft`). Without the feature these names are `Unsupported`.
+//! - `encryption`: stores whose pages, logs and backups are encrypted: `Options::encryption_key`,
+//!   `Options::replace_key`.
+//! - `lz4`, `zstd`: tables whose values are compressed ([`Store::compressed_table`]).
 //! - `metrics`: `metrics::record_metrics` passes the metrics of a store to the recorder of the
 //!   `metrics` crate.
 
@@ -104,12 +107,14 @@ mod tools;
 
 pub use follow::Follower;
 pub use options::Options;
+#[cfg(feature = "encryption")]
+pub use qpair_crypt::EncryptionKey;
 #[cfg(feature = "drivers")]
 pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};
 pub use qpair_engine::{
-    Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX, PAGE_SIZE_MIN,
-    Prefix, Range, Remedy, Result, Snapshot, Store, Table, Transaction, TransactionOptions,
-    VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
+    Compression, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX,
+    PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, Table, Transaction,
+    TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
 };
 pub use qpair_kernel::{Interface, Mode};
 

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use qpair_block::{DeviceSpec, format_bytes, parse_bytes};
+#[cfg(feature = "encryption")]
+use qpair_crypt::EncryptionKey;
 use qpair_engine::{Durability, Error, RecoveryProgress, Result, Store, StoreOptions};
 use qpair_kernel::Mode;
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
@@ -251,6 +253,15 @@ impl Options {
         self
     }
 
+    /// Sets the key of an encrypted store. With it a new store is encrypted: its pages, its log and
+    /// its backups. A store that is not encrypted is refused. The superblocks, which have sizes,
+    /// times and the name of the log device, are not encrypted. Needs the feature `encryption`.
+    #[cfg(feature = "encryption")]
+    pub fn encryption_key(mut self, key: &EncryptionKey) -> Self {
+        self.store.encryption = Some(std::sync::Arc::new(key.clone()));
+        self
+    }
+
     /// Sets whether the store keeps a write-ahead log. The default is `true`. Without a log, a
     /// crash takes the store back to its last checkpoint.
     pub fn log(mut self, log: bool) -> Self {
@@ -406,7 +417,7 @@ impl Options {
     /// - `Invalid` for options out of range.
     /// - `Exists` if a store is to be created on devices that are not blank.
     /// - `Busy` if the store is open elsewhere.
-    /// - `Denied` without permission.
+    /// - `Denied` without permission, or if the store is encrypted and its key is missing or wrong.
     /// - `ReadOnly` if the log device cannot be written.
     /// - `NoSpace` if the log device is too small, or recovery finds no room.
     /// - `Unsupported` and `Limit` if the machine does not offer a requested feature.

@@ -7,6 +7,10 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+#[cfg(feature = "encryption")]
+use qpair_crypt::EncryptionKey;
+#[cfg(feature = "encryption")]
+use qpair_engine::write_key_slots;
 use qpair_engine::{
     BackupReport, Error, ErrorKind, Result, SUPERBLOCK_OFFSETS, Store, StoreOptions, is_superblock,
 };
@@ -118,6 +122,25 @@ impl Options {
         repaired
     }
 
+    /// Replaces the key of the encrypted store on these members, which no process may have open:
+    /// `new` opens the store from then on, and `present` does not.
+    /// Only the superblocks are written. The data stay encrypted with the store's own key; a backup
+    /// has another one.
+    ///
+    /// If the call is interrupted, one of the two keys opens the store. Needs the feature
+    /// `encryption`.
+    ///
+    /// # Errors
+    /// `Denied` if the present key is wrong; `Invalid` if the store is not encrypted; `Unclean` if
+    /// it was not closed; the errors of the devices.
+    #[cfg(feature = "encryption")]
+    pub fn replace_key(self, present: &EncryptionKey, new: &EncryptionKey) -> Result<()> {
+        let options = self.create(false);
+        with_devices(&options, &|devices| {
+            write_key_slots(&devices.members, &|slot| present.wrap_again(slot, new))
+        })
+    }
+
     /// Reads the write-ahead log of the store on these members, without recovering the store. No
     /// process may have it open. `each` is called with the commits in their order, and may stop the
     /// reading.
@@ -131,7 +154,8 @@ impl Options {
         let options = self.create(false).read_only(true);
         let each = RefCell::new(each);
         with_devices(&options, &|devices| {
-            dump_log(&devices.members, &devices.log_place, &mut **each.borrow_mut())
+            let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };
+            dump_log(&devices.members, &looking, &mut **each.borrow_mut())
         })
     }
 
@@ -143,6 +167,9 @@ impl Options {
     /// The errors of [`qpair_inspect::examine_log`].
     pub fn examine_log(self) -> Result<Vec<String>> {
         let options = self.create(false).read_only(true);
-        with_devices(&options, &|devices| examine_log(&devices.members, &devices.log_place))
+        with_devices(&options, &|devices| {
+            let looking = StoreOptions { log_place: devices.log_place, ..options.store.clone() };
+            examine_log(&devices.members, &looking)
+        })
     }
 }

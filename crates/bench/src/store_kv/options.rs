@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qpair::{Isolation, Mode, Options};
+use qpair::{EncryptionKey, Isolation, Mode, Options};
 use qpair_drivers::Drivers;
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ pub struct StoreKvOptions {
     pub parent_hints: bool,
     /// A separate device for the log.
     pub log_device: Option<PathBuf>,
+    /// The key of an encrypted store.
+    pub encryption_key: Option<EncryptionKey>,
     /// The isolation of transactions that write.
     pub isolation: Isolation,
 }
@@ -55,6 +57,7 @@ impl Default for StoreKvOptions {
             cycles: false,
             parent_hints: true,
             log_device: None,
+            encryption_key: None,
             isolation: Isolation::default(),
         }
     }
@@ -74,6 +77,10 @@ impl StoreKvOptions {
             .cycles(self.cycles)
             .parent_hints(self.parent_hints)
             .publish_beside(true);
+        let options = match &self.encryption_key {
+            Some(key) => options.encryption_key(key),
+            None => options,
+        };
         match &self.log_device {
             Some(log_device) => options.log_device(log_device),
             None => options,

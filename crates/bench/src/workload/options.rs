@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qpair::{Mode, Result};
+use qpair::{EncryptionKey, Mode, Result};
 use qpair_drivers::Drivers;
 use serde::Serialize;
 
@@ -67,6 +67,13 @@ pub struct RunOptions {
     /// A separate device for the store's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_device: Option<PathBuf>,
+    /// The key of an encrypted store; a new store is encrypted with it.
+    #[serde(
+        rename = "encrypted",
+        serialize_with = "as_true",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub encryption_key: Option<EncryptionKey>,
     /// The durability that the commit of an update or insert waits for. Each is a transaction of
     /// its own.
     #[serde(serialize_with = "as_name")]
@@ -78,6 +85,14 @@ fn as_text<S: serde::Serializer>(
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(value)
+}
+
+/// Keys are not shown: a report says only that there was one.
+fn as_true<S: serde::Serializer>(
+    _: &Option<EncryptionKey>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_bool(true)
 }
 
 fn as_name<S: serde::Serializer>(
@@ -113,6 +128,7 @@ impl Default for RunOptions {
             cycles: false,
             parent_hints: true,
             log_device: None,
+            encryption_key: None,
             durability: Durability::default(),
         }
     }
@@ -133,6 +149,7 @@ impl RunOptions {
             cycles: self.cycles,
             parent_hints: self.parent_hints,
             log_device: self.log_device.clone(),
+            encryption_key: self.encryption_key.clone(),
             ..StoreKvOptions::default()
         };
         let options = options

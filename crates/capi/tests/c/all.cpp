@@ -286,6 +286,33 @@ static int count_calls(void *context, std::uint64_t, std::uint64_t) {
     return 0;
 }
 
+/* An encrypted store, with a table of compressed values. */
+static void transformed(const std::string &path, const std::string &io) {
+    const std::string key(64, '7'), other(64, '8'), value(5000, 'v');
+    const auto with = [&](const std::string &key) {
+        qpair::options options;
+        options.set("buffered", true).set("workers", 1).set("io", io);
+        if (!key.empty()) options.set("encryption_key", key);
+        return options;
+    };
+    CHECK(code_of([&] { with("7777"); }) == QPAIR_INVALID);
+    CHECK(code_of([&] { qpair::options().set("key_file", path + ".none"); }) == QPAIR_INVALID);
+    {
+        qpair::store store(path, with(key));
+        qpair::table table = store.table("t", "lz4");
+        table.put("k", value);
+        CHECK(table.get("k") == value);
+        CHECK(store.statistics(QPAIR_STATISTICS_PROMETHEUS).find("qpair_compressed_value_bytes_total 5000") != std::string::npos);
+        CHECK(code_of([&] { store.table("t", "zstd"); }) == QPAIR_EXISTS);
+        CHECK(code_of([&] { store.table("u", "zip"); }) == QPAIR_INVALID);
+        store.close();
+    }
+    for (const std::string &wrong : {std::string(), other})
+        CHECK(code_of([&] { qpair::store store(path, with(wrong)); }) == QPAIR_DENIED);
+    qpair::store store(path, with(key));
+    CHECK(store.table("t").get("k") == value);
+}
+
 int main(int, char **argv) {
     std::string path = std::string(argv[1]) + "/all.qpair", io = argv[2];
     {
@@ -325,6 +352,7 @@ int main(int, char **argv) {
         CHECK(store.table("t").get("count") == "201");
         CHECK(code_of([&] { store.table("t").put("k", "v"); }) == QPAIR_READ_ONLY);
     }
+    transformed(path + ".encrypted", io);
     devices("ram:size=1MiB", io);
     devices(path, io);
     CHECK(qpair_open_handles() == 0);

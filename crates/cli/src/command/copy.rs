@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use qpair::ErrorKind;
+use qpair::{EncryptionKey, ErrorKind};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::parse::number::parse_size;
 use crate::parse::show::ShowArgs;
-use crate::parse::store::{Effort, StoreArgs};
+use crate::parse::store::{Effort, StoreArgs, parse_key};
 use crate::show::bar::show;
 use crate::show::text::counted;
 
-/// Copy all tables into a new store, with pages of another size
+/// Copy all tables into a new store, with pages of another size or another encryption
 ///
 /// Records are read table by table in the order of their keys and loaded sorted, so the copy is as
 /// small as it can be. A crashed store is recovered first. The target must not exist; a block
@@ -26,7 +26,8 @@ use crate::show::text::counted;
 #[command(after_help = "\
 Examples:
   qpair copy --page-size 4KiB old.qpair new.qpair
-  qpair copy --page-size 16KiB old.qpair stripe:unit=64KiB:/dev/sdb+/dev/sdc")]
+  qpair copy --page-size 16KiB old.qpair stripe:unit=64KiB:/dev/sdb+/dev/sdc
+  qpair copy --new-key-file key old.qpair encrypted.qpair")]
 pub(crate) struct Copy {
     #[command(flatten)]
     store: StoreArgs,
@@ -38,6 +39,14 @@ pub(crate) struct Copy {
     /// as the store has it]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     page_size: Option<u64>,
+
+    /// File with the key of the copy [default: the key of the store, if it is encrypted]
+    #[arg(long, value_name = "PATH", value_parser = parse_key)]
+    new_key_file: Option<EncryptionKey>,
+
+    /// Make a copy of an encrypted store that is not encrypted
+    #[arg(long, conflicts_with = "new_key_file")]
+    decrypt: bool,
 
     #[command(flatten)]
     show: ShowArgs,
@@ -52,7 +61,11 @@ impl Copy {
             None => store.report().page_size,
         };
         let bar = self.show.bar();
-        let target = self.store.target(&self.target, false)?.page_size(page_size);
+        let key = match self.decrypt {
+            true => None,
+            false => self.new_key_file.as_ref().or(self.store.key()),
+        };
+        let target = self.store.target_with_key(&self.target, key)?.page_size(page_size);
         let copied = target.copy_of(&store, &|done, all| {
             show(&bar, done, all.max(1), counted(done, "record"));
             interrupt.flow()

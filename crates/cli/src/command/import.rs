@@ -102,6 +102,7 @@ impl Import {
             store: &store,
             input_name: name,
             read_bytes,
+            compression: None,
             empty_key: true,
             skip_bad: false,
             hints: HINTS,

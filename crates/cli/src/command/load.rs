@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use qpair::Compression;
 use qpair::report::OpenReport;
 use serde_json::json;
 
@@ -20,6 +21,10 @@ const HINTS: Hints = Hints {
     malformed: "correct the line, or leave such lines out with --skip-bad",
     unsorted: "leave out --sorted, or sort the input by bytes: LC_ALL=C sort",
 };
+
+fn parse_compression(text: &str) -> std::result::Result<Compression, String> {
+    text.parse().map_err(str::to_owned)
+}
 
 /// Load records from a file or standard input
 ///
@@ -80,6 +85,10 @@ pub(crate) struct Load {
     #[arg(long, help_heading = "Input")]
     raw: bool,
 
+    /// Compress the values of a new table, each by itself: lz4 is quick, zstd smaller
+    #[arg(long, value_name = "HOW", value_parser = parse_compression, help_heading = "New store")]
+    compress: Option<Compression>,
+
     /// Accept empty keys; otherwise their lines are malformed
     #[arg(long, help_heading = "Input")]
     empty_key: bool,
@@ -129,6 +138,7 @@ impl Load {
             store: &store,
             input_name: name,
             read_bytes,
+            compression: self.compress,
             empty_key: self.empty_key,
             skip_bad: self.skip_bad,
             hints: HINTS,

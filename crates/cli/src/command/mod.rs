@@ -21,6 +21,7 @@ mod log;
 mod man;
 mod nvme;
 mod put;
+mod rekey;
 mod rename;
 mod repair;
 mod rpc;
@@ -80,6 +81,7 @@ commands! {
     Log(log::Log),
     Drop(drop::Drop),
     Rename(rename::Rename),
+    Rekey(rekey::Rekey),
     #[command(subcommand)]
     Bench(bench::Bench),
     Doctor(doctor::Doctor),

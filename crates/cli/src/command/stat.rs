@@ -1,6 +1,7 @@
 //! `qpair stat`.
 
 use clap::Args;
+use qpair::Compression;
 use qpair::metrics::TableStatistics;
 use qpair::report::{OpenReport, StoreReport};
 use qpair_block::Backing;
@@ -48,6 +49,11 @@ impl Stat {
             // says what is wrong.
             store.existing_table(name).ok().flatten().and_then(|table| table.statistics().ok())
         };
+        let compressions: Vec<Compression> = tables
+            .iter()
+            .map(|name| store.existing_table(name).ok().flatten())
+            .map(|table| table.map_or(Compression::None, |table| table.compression()))
+            .collect();
         let estimates: Vec<Option<TableStatistics>> = match self.prometheus {
             true => Vec::new(),
             false => tables.iter().map(estimate).collect(),
@@ -79,13 +85,15 @@ impl Stat {
                 "members": report.members,
                 "stripe_unit_bytes": report.stripe_unit_bytes,
                 "log_device": report.log_device.as_ref().map(|log| json!({ "name": log.name, "id": log.id })),
+                "encrypted": report.encrypted,
                 "tables": tables,
-                "table_estimates": tables.iter().zip(&estimates).map(|(name, estimate)| json!({
+                "table_estimates": tables.iter().zip(&estimates).zip(&compressions).map(|((name, estimate), compression)| json!({
                     "name": name,
                     "records": estimate.map(|it| it.records),
                     "value_bytes": estimate.map(|it| it.value_bytes),
                     "leaves": estimate.map(|it| it.leaves),
                     "depth": estimate.map(|it| it.depth),
+                    "compression": compression.to_string(),
                 })).collect::<Vec<_>>(),
                 "growth": growth.map(growth_name),
                 "io": opened.interface,
@@ -96,10 +104,15 @@ impl Stat {
             let mut facts = lines(&report, &opened, key_len_max);
             facts.extend((growth == Some(Growth::Zeroed)).then(|| ("growth", ZEROED.to_owned())));
             aligned(12, facts).into_iter().try_for_each(|line| out.line(line))?;
-            for (index, (table, estimate)) in tables.iter().zip(&estimates).enumerate() {
+            let rows = tables.iter().zip(&estimates).zip(&compressions);
+            for (index, ((table, estimate), compression)) in rows.enumerate() {
                 let name = if index == 0 { "tables" } else { "" };
                 let estimate = estimate.as_ref().map_or_else(String::new, in_words);
-                out.line(format!("{name:<12} {}{estimate}", escape(table.as_bytes())))?;
+                let compressed = match compression {
+                    Compression::None => String::new(),
+                    compression => format!(", compressed by {compression}"),
+                };
+                out.line(format!("{name:<12} {}{estimate}{compressed}", escape(table.as_bytes())))?;
             }
         }
         out.finish()?;
@@ -170,6 +183,9 @@ fn lines(
         ("longest key", format!("{key_len_max} bytes")),
         ("members", report.members.to_string()),
     ];
+    if report.encrypted {
+        lines.push(("encrypted", "pages and log".to_owned()));
+    }
     if report.log_pages > 0 {
         lines.insert(4, ("of the log", in_pages(report.log_pages, report)));
     }

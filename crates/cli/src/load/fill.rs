@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use qpair::Store;
+use qpair::{Compression, Store};
 
 use super::gather::{Gather, Hints, Limits, Skipped};
 use super::progress::Progress;
@@ -21,6 +21,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) store: &'a Store,
     pub(crate) input_name: String,
     pub(crate) read_bytes: Arc<AtomicU64>,
+    /// How a missing table compresses its values.
+    pub(crate) compression: Option<Compression>,
     pub(crate) empty_key: bool,
     pub(crate) skip_bad: bool,
     pub(crate) hints: Hints,
@@ -55,7 +57,10 @@ impl Fill<'_> {
         let (input, bytes) = (self.input_name.clone(), self.read_bytes.clone());
         let gather = Gather::start(reader, input, bytes, limits, self.interrupt.clone())?;
         let skipped = gather.skipped();
-        let table = self.store.table(name)?;
+        let table = match self.compression {
+            Some(compression) => self.store.compressed_table(name, compression)?,
+            None => self.store.table(name)?,
+        };
         let is_bulk = sorted && table.is_empty()?;
         let loaded = match is_bulk {
             true => load_sorted(&table, gather, self.progress),

@@ -12,7 +12,7 @@ use clap::builder::NonEmptyStringValueParser;
 use indicatif::ProgressBar;
 use qpair::published::publish_path;
 use qpair::report::{OpenReport, RecoveryProgress};
-use qpair::{Durability, ErrorKind, Mode, Options, Store, Table};
+use qpair::{Durability, EncryptionKey, ErrorKind, Mode, Options, Store, Table};
 use qpair_block::DeviceSpec;
 use qpair_drivers::Drivers;
 use qpair_kernel::Growth;
@@ -62,6 +62,9 @@ pub(crate) struct StoreArgs {
     buffered: bool,
 
     #[command(flatten)]
+    key: KeyArgs,
+
+    #[command(flatten)]
     log: LogDeviceArgs,
 
     #[arg(skip = crate::interrupt::drivers())]
@@ -87,6 +90,20 @@ impl LogDeviceArgs {
 
     pub(crate) fn device(&self) -> Option<&Path> {
         self.device.as_deref()
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KeyArgs {
+    /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. With it a new
+    /// store is encrypted
+    #[arg(long = "key-file", value_name = "PATH", value_parser = parse_key, help_heading = "Store")]
+    key: Option<EncryptionKey>,
+}
+
+impl KeyArgs {
+    pub(crate) fn key(&self) -> Option<&EncryptionKey> {
+        self.key.as_ref()
     }
 }
 
@@ -214,6 +231,14 @@ impl StoreArgs {
 
     /// How a store is served, wherever it is.
     fn served(&self, options: Options, effort: Effort) -> Options {
+        let options = self.served_without_key(options, effort);
+        match self.key() {
+            Some(key) => options.encryption_key(key),
+            None => options,
+        }
+    }
+
+    fn served_without_key(&self, options: Options, effort: Effort) -> Options {
         let (usual_bytes, workers) = match effort {
             Effort::Small => (SMALL_MEMORY_BYTES, 1),
             Effort::Large => (STORE_MEMORY_BYTES, 0),
@@ -323,6 +348,26 @@ impl StoreArgs {
     pub(crate) fn target(&self, target: &Path, force: bool) -> Result<Options> {
         self.refuse_own(target)?;
         Ok(self.served(Options::new(target), Effort::Large).force(force))
+    }
+
+    /// Returns options to create a store that is not encrypted like this one: with another key, or
+    /// in clear.
+    pub(crate) fn target_with_key(
+        &self,
+        target: &Path,
+        key: Option<&EncryptionKey>,
+    ) -> Result<Options> {
+        self.refuse_own(target)?;
+        let options = match key {
+            Some(key) => Options::new(target).encryption_key(key),
+            None => Options::new(target),
+        };
+        Ok(self.served_without_key(options, Effort::Large))
+    }
+
+    /// Returns the key that was given.
+    pub(crate) fn key(&self) -> Option<&EncryptionKey> {
+        self.key.key()
     }
 
     /// Refuses a target that is a file of this store.
@@ -462,6 +507,11 @@ fn told((store, report): (Store, OpenReport)) -> Result<(Store, OpenReport)> {
         eprintln!("qpair: note: `qpair top` does not find it: {why}");
     }
     Ok((store, report))
+}
+
+/// Reads a key file. Its name is an argument, and the key never is: other users see arguments.
+pub(crate) fn parse_key(path: &str) -> std::result::Result<EncryptionKey, String> {
+    EncryptionKey::from_file(path).map_err(|error| error.to_string())
 }
 
 pub(crate) fn parse_durability(text: &str) -> std::result::Result<Durability, String> {

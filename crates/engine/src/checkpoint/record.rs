@@ -47,7 +47,7 @@ async fn write_pages(
     content: &[u8],
 ) -> Result<()> {
     let (arena, per_page) =
-        (shared.checkpointing.copies.beside()?, image_bytes_per_page(shared.page_size));
+        (shared.checkpointing.copies.beside()?, image_bytes_per_page(shared.page_bytes));
     let pages_max = arena.block_size() / shared.page_size;
     let extents = (first_page..).step_by(pages_max).zip(content.chunks(per_page * pages_max));
     let (mut extents, mut writing, mut outcome) = (extents.peekable(), VecDeque::new(), Ok(()));
@@ -59,12 +59,12 @@ async fn write_pages(
         {
             let (mut at, mut page_id) = (0, first);
             for part in extent.chunks(per_page) {
-                let mut bytes = buffer.part_mut(at, shared.page_size);
-                bytes.zero(0, shared.page_size);
+                let mut bytes = buffer.part_mut(at, shared.page_bytes);
+                bytes.zero(0, shared.page_bytes);
                 bytes.store_u8(field::KIND, kind as u8);
                 bytes.store_u64(field::PAGE_ID, page_id);
                 bytes.copy_from(HEADER_BYTES, part);
-                seal(&mut buffer, at, shared.page_size);
+                seal(&mut buffer, at, shared.page_bytes);
                 (at, page_id) = (at + shared.page_size, page_id + 1);
             }
             let request = Request::write(shared.offset_bytes(first), at as u32, buffer, 0);
@@ -95,7 +95,7 @@ pub(crate) async fn write_image(shared: &Shared, first_page: u64, bytes: &[u8]) 
 const READS: usize = 32;
 
 pub(crate) async fn read_image(shared: &Shared, record: &Record) -> Result<Vec<u8>> {
-    let mut image = ImageBytes::new(record, shared.page_size, shared.space.capacity())?;
+    let mut image = ImageBytes::new(record, shared.page_bytes, shared.space.capacity())?;
     let (mut pages, mut reading) = (image.pages(), VecDeque::new());
     let reads = READS.min(shared.pool.frames.len() as usize / 8).max(1);
     loop {

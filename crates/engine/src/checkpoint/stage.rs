@@ -99,17 +99,17 @@ impl<'a> Stage<'a> {
             let buffer = self.lease().await?;
             self.open = Some((buffer, Extent { first_place: place, pages: Vec::new() }));
         }
-        let (pool, page_size) = (&self.shared.pool, self.shared.page_size);
+        let (pool, page_bytes) = (&self.shared.pool, self.shared.page_bytes);
         let Some((buffer, extent)) = &mut self.open else { return Ok(true) };
         let Ok(mut page) = pool.frames.try_exclusive(frame) else { return Ok(true) };
         if !pool.holds_page(frame) || !pool.is_unsaved(frame, Node::new(page.bytes()), self.epoch) {
             return Ok(false);
         }
         pool.take_image_place(self.shared.places(), &mut page, place, self.epoch);
-        let offset = extent.pages.len() * page_size;
-        buffer.part_mut(offset, page_size).copy_from(0, page.as_slice());
+        let offset = extent.pages.len() * self.shared.page_size;
+        buffer.part_mut(offset, page_bytes).copy_from(0, page.as_slice());
         extent.pages.push((frame, page.release()));
-        seal(buffer, offset, page_size);
+        seal(buffer, offset, page_bytes);
         Ok(false)
     }
 
@@ -119,7 +119,7 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// `NoSpace`.
     pub(super) async fn save(&mut self, frame: FrameIndex) -> Result<bool> {
-        let (shared, page_size) = (self.shared, self.shared.page_size);
+        let (shared, page_bytes) = (self.shared, self.shared.page_bytes);
         let pool = &shared.pool;
         let mut buffer = self.lease().await?;
         let Ok(page) = pool.frames.try_exclusive(frame) else { return Ok(false) };
@@ -132,9 +132,9 @@ impl<'a> Stage<'a> {
             return Ok(false);
         }
         let place =
-            pool.save_copy(shared.places(), &page, buffer.part_mut(0, page_size), self.epoch)?;
+            pool.save_copy(shared.places(), &page, buffer.part_mut(0, page_bytes), self.epoch)?;
         drop(page);
-        seal(&mut buffer, 0, page_size);
+        seal(&mut buffer, 0, page_bytes);
         self.submit(buffer, Extent { first_place: place, pages: Vec::new() }, 1);
         Ok(true)
     }

@@ -316,7 +316,7 @@ async fn save_some(
 /// if the device has grown too large for them. Two runs are used alternately, because a full device
 /// has no free run.
 fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64)> {
-    let per_page = image_bytes_per_page(shared.page_size) as u64;
+    let per_page = image_bytes_per_page(shared.page_bytes) as u64;
     let fixed_bytes = image.encode().len() as u64;
     loop {
         // The run is part of the image, so a longer run may need a longer image.
@@ -355,7 +355,7 @@ fn find_run(shared: &Shared, before: &Record, image: &Image) -> Result<(u64, u64
 pub(crate) fn note_described(shared: &Shared, record: &Record, image: &Image) {
     // Roots and logs, which the description has beside the bitmap.
     let fixed_bytes = record.image_bytes.saturating_sub(8 * image.pages.words_len() as u64);
-    let bytes = record.spare_pages * image_bytes_per_page(shared.page_size) as u64;
+    let bytes = record.spare_pages * image_bytes_per_page(shared.page_bytes) as u64;
     let words = (bytes.saturating_sub(fixed_bytes) / 8).saturating_sub(1);
     shared.space.set_described(words * 64);
 }

@@ -94,6 +94,10 @@ pub struct Metrics {
     pub frames: u64,
     /// Frames that hold nothing and are on no worker's free list.
     pub frames_free: u64,
+    /// Bytes of values that were put into compressed tables.
+    pub compressed_value_bytes: u64,
+    /// Bytes that those tables keep in the place of these values.
+    pub compressed_stored_bytes: u64,
     /// Bytes of older values that are kept in memory for snapshots.
     pub versions_bytes: u64,
     /// Bytes of the device that older values use, including the pages of large ones.

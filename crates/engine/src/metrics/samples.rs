@@ -118,6 +118,16 @@ impl Metrics {
             ("frames", "Frames for pages in memory", gauge(self.frames)),
             ("frames_free", "Frames that hold nothing", gauge(self.frames_free)),
             (
+                "compressed_value_bytes",
+                "Bytes of values that were put into compressed tables",
+                Counter(self.compressed_value_bytes),
+            ),
+            (
+                "compressed_stored_bytes",
+                "Bytes that compressed tables keep for these values",
+                Counter(self.compressed_stored_bytes),
+            ),
+            (
                 "versions_bytes",
                 "Memory of older values kept for snapshots",
                 gauge(self.versions_bytes),

@@ -9,6 +9,7 @@
 //! word means that the tree is gone for good.
 
 use qpair_format::page::Node;
+use qpair_format::values::Compression;
 use qpair_memory::FrameIndex;
 
 use super::Pool;
@@ -36,9 +37,21 @@ pub(crate) enum Root {
 pub(crate) struct Tree {
     pub(crate) id: u32,
     pub(crate) root: FrameIndex,
+    /// How values of callers become values of the tree.
+    pub(crate) compression: Compression,
 }
 
 impl Tree {
+    /// Returns the tree for callers that have its values as they are stored.
+    pub(crate) fn new(id: u32, root: FrameIndex) -> Self {
+        Self { id, root, compression: Compression::None }
+    }
+
+    /// Returns the tree for callers whose values are to be compressed as the tree's id says.
+    pub(crate) fn compressing(self) -> Self {
+        Self { compression: Compression::of_tree(self.id), ..self }
+    }
+
     fn open_word(&self) -> u64 {
         OPEN | u64::from(self.id)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
+use qpair_format::values::{Compression, TREE_NUMBER_MAX};
 use qpair_format::{Error, Result};
 use qpair_memory::locks::Mutex;
 
@@ -16,8 +17,9 @@ pub(crate) struct Forest {
     /// The roots of all trees, by tree id; 0 is the catalog. Trees without a name are being
     /// dropped.
     pub(super) roots: Mutex<BTreeMap<u32, Root>>,
-    /// The id of the next table. No id is used twice in an incarnation of the store: handles of a
-    /// dropped table, and its records in the log, must not be taken for those of another table.
+    /// The number of the next table's tree. No number is used twice in an incarnation of the store:
+    /// handles of a dropped table, and its records in the log, must not be taken for those of
+    /// another table.
     next_tree: AtomicU32,
     /// Held by a task that loads the root of a tree.
     pub(crate) opening: Arc<AsyncMutex>,
@@ -56,12 +58,12 @@ impl Forest {
     }
 
     /// Returns an id that no tree has, nor had since the store was opened.
-    pub(crate) fn new_tree_id(&self) -> u32 {
-        self.next_tree.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn new_tree_id(&self, compression: Compression) -> u32 {
+        compression.tree_id(self.next_tree.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn skip_tree_id(&self, id: u32) {
-        self.next_tree.fetch_max(id.saturating_add(1), Ordering::Relaxed);
+        self.next_tree.fetch_max((id & TREE_NUMBER_MAX) + 1, Ordering::Relaxed);
     }
 
     /// Notes that a dropped table's pages are being given back (`begun`), or that all were.

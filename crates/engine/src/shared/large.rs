@@ -27,7 +27,7 @@ impl Shared {
     /// Returns the pages of the value that an encoded descriptor leads to, if they are known. An
     /// invalid descriptor has no pages; `check` finds pages that are lost.
     fn known_extents(&self, encoded: &[u8]) -> Option<(Descriptor, Extents)> {
-        let descriptor = Descriptor::decode(encoded, self.page_size).ok()?;
+        let descriptor = Descriptor::decode(encoded, self.page_bytes).ok()?;
         let extents = match descriptor.run() {
             Some(run) => (run.end <= self.space.capacity()).then_some(Extents::Run(run)),
             None => self.large.lists.get(descriptor),

@@ -2,6 +2,7 @@
 //! knows another. Code that joins two parts is a method of [`Shared`], in a file of its own.
 
 mod checkpointing;
+mod compressing;
 mod flushes;
 mod forest;
 mod large;
@@ -27,6 +28,7 @@ use crate::space::Space;
 use crate::sync::WorkerHandle;
 
 use checkpointing::Checkpointing;
+use compressing::Compressed;
 use flushes::Flushes;
 use forest::Forest;
 use large::LargeValues;
@@ -39,6 +41,9 @@ pub(crate) struct Shared {
     /// The device behind the pages: page `n` is at `n * page_size`.
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) page_size: usize,
+    /// The number of bytes of a page that hold content: the page size, less the tag of an encrypted
+    /// store.
+    pub(crate) page_bytes: usize,
     pub(crate) pool: Pool,
     pub(crate) space: Space,
     pub(crate) oracle: TimestampOracle,
@@ -46,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) forest: Forest,
     pub(crate) checkpointing: Checkpointing,
     pub(crate) large: LargeValues,
+    pub(crate) compressed: Compressed,
     pub(crate) flushes: Flushes,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) worker_handles: Vec<Arc<WorkerHandle>>,
@@ -70,12 +76,14 @@ impl Shared {
         Self {
             device,
             page_size,
+            page_bytes: space.page_bytes,
             pool,
             oracle: TimestampOracle::new(0),
             wal: Wal::new(log, workers),
             forest: Forest::default(),
             checkpointing: Checkpointing::new(space.barrier()),
             large: LargeValues::default(),
+            compressed: Compressed::default(),
             flushes: Flushes::default(),
             lifecycle: Lifecycle::default(),
             worker_handles,

@@ -26,7 +26,7 @@ impl Shared {
         if self.wal.device.is_some() || self.wal.segment_bytes.get().is_some() {
             return Ok(());
         }
-        let LogGeometry { block_bytes, segment_bytes } = self.wal.options.geometry;
+        let LogGeometry { block_bytes, segment_bytes, .. } = self.wal.options.geometry;
         let least = (block_bytes * LogGeometry::SEGMENT_BLOCKS_MIN).max(self.page_size as u32);
         let mut bytes = segment_bytes;
         loop {

@@ -81,6 +81,8 @@ fn reserve_of_first_log(written_out: u64) -> u64 {
 pub(crate) struct Space {
     device: Arc<dyn BlockDevice>,
     page_size: u64,
+    /// The number of bytes of a page that hold content.
+    pub(crate) page_bytes: usize,
     /// The number of frames of the pool that may have pages, and so the number of pages that may
     /// have to be written out.
     frames: AtomicU64,
@@ -142,6 +144,7 @@ impl Space {
         Self {
             device,
             page_size: page_size as u64,
+            page_bytes: page_size,
             frames: u64::from(frames).into(),
             run_pages_max: u64::MAX,
             capacity: capacity.into(),

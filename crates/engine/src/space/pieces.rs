@@ -65,7 +65,7 @@ impl Space {
                 None => break,
             }
         }
-        let lists = listed.value.len().div_ceil(runs_per_page(self.page_size as usize)).max(1);
+        let lists = listed.value.len().div_ceil(runs_per_page(self.page_bytes)).max(1);
         if room < count + lists as u64 || missing > 0 {
             listed.value.iter().for_each(|run| inner.give(run.start, run.end - run.start));
             self.note_short((count + lists as u64).saturating_sub(room).max(1));

@@ -27,7 +27,7 @@ use super::{Store, StoreInner, StoreOptions, open};
 use crate::canary::Canary;
 use crate::checkpoint::{checkpoint, read_image};
 use crate::shared::Shared;
-use crate::task::{Runtime, refuse_on_worker, stepped};
+use crate::task::{refuse_on_worker, stepped};
 use copy::{PageWriter, copy_pages};
 use qpair_format::image::RECORD_PAGES;
 
@@ -105,7 +105,7 @@ impl Store {
             return Err(Error::new(ErrorKind::Invalid, "a backup needs at least one member"));
         }
         let inner = &self.inner;
-        let page_size = inner.shared.page_size;
+        let (page_size, page_bytes) = (inner.shared.page_size, inner.shared.page_bytes);
         let (own_unit, created_s) = {
             let superblock = inner.incarnation.superblock.lock();
             (superblock.stripe_unit_bytes, superblock.created_s)
@@ -114,6 +114,14 @@ impl Store {
         check_target(&members, page_size, unit)?;
         let held = inner.hold_image()?;
         open::make_room_for_superblocks(&members, unit)?;
+        let given = members.clone();
+        let key_slot = inner.encryption.as_ref().map(|key| key.new_slot()).transpose()?;
+        let members = match (&inner.encryption, &key_slot) {
+            (Some(key), Some(slot)) => {
+                key.unlock(slot, page_size as u32, (0..).zip(members).collect())?
+            }
+            _ => members,
+        };
         let target = qpair_members::join(&members, unit)?;
         let size_bytes = held.pages.end() * page_size as u64;
         if target.size_bytes() < size_bytes {
@@ -127,7 +135,13 @@ impl Store {
         pages.change(0, RECORD_PAGES, false);
         held.record.runs().for_each(|(first, count)| pages.change(first, count, false));
         let roots = held.image.roots.values().copied();
-        let copied = copy_pages(&inner.shared.device, &target, page_size, &pages, roots, progress);
+        let copied = copy_pages(
+            (&inner.shared.device, &target),
+            (page_size, page_bytes),
+            &pages,
+            roots,
+            progress,
+        );
         // Pages of a later checkpoint may look damaged.
         if let Some(witness) = &inner.shared.witness {
             witness.check(&mut None)?;
@@ -135,11 +149,13 @@ impl Store {
         let suspects = copied?;
         let mut superblock = open::new_superblock(members.len(), page_size, unit, created_s);
         superblock.extents = inner.shared.large.lists.may_be();
-        seal(&target, page_size, &held, superblock.store_id)?;
+        superblock.compressed = inner.incarnation.superblock.lock().compressed;
+        superblock.key_slot = key_slot;
+        seal(&target, (page_size, page_bytes), &held, superblock.store_id)?;
         open::write_new_superblocks(&members, &superblock)?;
         if let Some(suspect) = suspects.first() {
             // A damaged page that no tree refers to, and that was never written, does no harm.
-            let checked = check_copy(&members, page_size, stepped::like(&inner.shared));
+            let checked = check_copy(inner, given, page_size);
             if !matches!(checked, Ok(None)) {
                 qpair_members::erase(&members)?;
                 let fault = checked?.unwrap_or_default();
@@ -230,15 +246,15 @@ fn check_target(
 /// the checkpoint records that lead to it.
 fn seal(
     target: &Arc<dyn BlockDevice>,
-    page_size: usize,
+    (page_size, page_bytes): (usize, usize),
     held: &Held,
     store_id: [u8; 16],
 ) -> Result<()> {
     let mut writer = PageWriter::new(target, page_size)?;
     let image = Image { logs: Vec::new(), ..held.image.clone() }.encode();
     let first = held.record.image_page;
-    for (page_id, part) in (first..).zip(image.chunks(image_bytes_per_page(page_size))) {
-        writer.write(page_id, &page(page_size, page_id, PageKind::CheckpointImage, part))?;
+    for (page_id, part) in (first..).zip(image.chunks(image_bytes_per_page(page_bytes))) {
+        writer.write(page_id, &page(page_bytes, page_id, PageKind::CheckpointImage, part))?;
     }
     // The description must be durable before the record that leads to it.
     writer.flush()?;
@@ -252,14 +268,14 @@ fn seal(
     };
     let content = record.encode();
     for page_id in 0..RECORD_PAGES {
-        writer.write(page_id, &page(page_size, page_id, PageKind::CheckpointRecord, &content))?;
+        writer.write(page_id, &page(page_bytes, page_id, PageKind::CheckpointRecord, &content))?;
     }
     writer.flush()
 }
 
 /// Builds a page that is not part of a tree.
-fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u8> {
-    let mut page = vec![0; page_size];
+fn page(page_bytes: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u8> {
+    let mut page = vec![0; page_bytes];
     page[field::KIND] = kind as u8;
     page[field::PAGE_ID..field::PAGE_ID + 8].copy_from_slice(&page_id.to_le_bytes());
     page[HEADER_BYTES..HEADER_BYTES + content.len()].copy_from_slice(content);
@@ -270,18 +286,19 @@ fn page(page_size: usize, page_id: u64, kind: PageKind, content: &[u8]) -> Vec<u
 
 /// Returns the first fault of the copy.
 fn check_copy(
-    members: &[Arc<dyn BlockDevice>],
+    inner: &StoreInner,
+    members: Vec<Arc<dyn BlockDevice>>,
     page_size: usize,
-    runtime: Runtime,
 ) -> Result<Option<String>> {
     let options = StoreOptions {
         read_only: true,
         workers: 1,
         memory_bytes: 1024 * page_size as u64,
-        runtime,
+        runtime: stepped::like(&inner.shared),
+        encryption: inner.encryption.clone(),
         ..StoreOptions::default()
     };
-    let copy = Store::open(members.to_vec(), &options)?;
+    let copy = Store::open(members, &options)?;
     let report = copy.check(&|_, _| ())?;
     copy.close()?;
     Ok(report.faults.into_iter().next())

@@ -133,9 +133,10 @@ impl BulkLoader {
     /// refused record (`Invalid`, `KeyTooLong`, `ValueTooLong`) changes nothing. After other
     /// errors, or if the future is dropped before it completes, the load cannot be finished.
     pub async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let page_size = self.inner.shared.page_size;
+        let page_bytes = self.inner.shared.page_bytes;
         self.check_whole()?;
         check_sizes(&self.inner.shared, key, value)?;
+        let value = &*self.inner.shared.stored(self.tree, value)?;
         let leaf = &mut self.levels[0];
         if leaf.last_key().is_some_and(|last| last >= key) {
             return Err(Error::with_hint(
@@ -148,7 +149,7 @@ impl BulkLoader {
             ));
         }
         let large = needs_overflow(&self.inner.shared, key, value);
-        if !large && leaf.fits(0, key, Some(value.len()), page_size) {
+        if !large && leaf.fits(0, key, Some(value.len()), page_bytes) {
             self.records += 1;
             leaf.push(0, key, value, false);
             return Ok(());
@@ -178,12 +179,12 @@ impl BulkLoader {
     }
 
     async fn add(&mut self, key: &[u8], value: &[u8], overflow: bool) -> Result<()> {
-        let page_size = self.inner.shared.page_size;
+        let page_bytes = self.inner.shared.page_bytes;
         self.records += 1;
-        if !self.levels[0].fits(0, key, Some(value.len()), page_size) {
+        if !self.levels[0].fits(0, key, Some(value.len()), page_bytes) {
             let last = self.levels[0].last_key().unwrap_or_default();
             let mut fence = key[..separator_len(last, key)].to_vec();
-            if !self.levels[0].fits_below(0, Some(&fence), page_size) {
+            if !self.levels[0].fits_below(0, Some(&fence), page_bytes) {
                 // The next key is so unlike the others that a short fence would cost them their
                 // prefix: the last key's direct successor keeps it.
                 fence = [last, &[0]].concat();
@@ -191,7 +192,7 @@ impl BulkLoader {
             self.emit(0, &fence).await?;
             self.levels[0].restart(&fence);
             // Updates the size of the empty page.
-            self.levels[0].fits(0, key, Some(value.len()), page_size);
+            self.levels[0].fits(0, key, Some(value.len()), page_bytes);
         }
         self.levels[0].push(0, key, value, overflow);
         Ok(())
@@ -207,14 +208,14 @@ impl BulkLoader {
 
     /// Adds a written page to the level above; writes pages further up as they fill.
     async fn add_child(&mut self, level: u8, fence: &[u8], place: u64) -> Result<()> {
-        let page_size = self.inner.shared.page_size;
+        let page_bytes = self.inner.shared.page_bytes;
         let (mut level, mut fence, mut place) = (level, fence.to_vec(), place);
         loop {
             if self.levels.len() == usize::from(level) {
                 self.levels.push(Staged::default());
             }
             let above = &mut self.levels[usize::from(level)];
-            if above.fits(level, &fence, Some(0), page_size) {
+            if above.fits(level, &fence, Some(0), page_bytes) {
                 above.push(level, &fence, &place.to_le_bytes(), false);
                 return Ok(());
             }
@@ -223,7 +224,7 @@ impl BulkLoader {
             let above = &mut self.levels[usize::from(level)];
             above.emitted = true;
             above.restart(&bound);
-            above.fits(level, &fence, Some(0), page_size);
+            above.fits(level, &fence, Some(0), page_bytes);
             above.push(level, &fence, &place.to_le_bytes(), false);
             (fence, place) = (bound, closed);
             level += 1;
@@ -235,7 +236,7 @@ impl BulkLoader {
         // A long load gets the error when the store fails, not only at its end.
         self.inner.shared.lifecycle.check_writable()?;
         let kind = usize::from(level > 0);
-        let page_size = self.inner.shared.page_size;
+        let (page_size, page_bytes) = (self.inner.shared.page_size, self.inner.shared.page_bytes);
         if self.extents[kind].is_none() {
             let (shared, pages) = (&self.inner.shared, self.pages_per_extent as u64);
             let first_page =
@@ -258,12 +259,12 @@ impl BulkLoader {
         let place = self.inner.shared.checkpointing.epochs.versions.moved(page_id);
         let offset = extent.filled * page_size;
         let staged = &self.levels[usize::from(level)];
-        let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_size));
+        let mut node = NodeMut::new(extent.buffer.part_mut(offset, page_bytes));
         let tree_id = self.tree.id;
         node.init(NodeInit { level, tree_id, page_id: place, lower: &staged.lower, upper });
         staged.fill(level, &mut node);
         node.set_timestamp(self.timestamp);
-        seal(&mut extent.buffer, offset, page_size);
+        seal(&mut extent.buffer, offset, page_bytes);
         extent.filled += 1;
         if extent.filled == self.pages_per_extent {
             self.write_extent(kind);
@@ -333,7 +334,7 @@ impl BulkLoader {
             while !self.levels[usize::from(level)].fits_below(
                 level,
                 None,
-                self.inner.shared.page_size,
+                self.inner.shared.page_bytes,
             ) {
                 let (fence, second) = self.levels[usize::from(level)].halve(level);
                 self.emit(level, &fence).await?;

@@ -4,6 +4,7 @@ use std::sync::{Arc, MutexGuard};
 
 use qpair_format::catalog::decode;
 use qpair_format::log::Operation;
+use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::dropped::empty;
@@ -36,7 +37,7 @@ impl Store {
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
-            None => self.make_table(name),
+            None => self.make_table(name, Compression::None),
         }
     }
 
@@ -82,14 +83,15 @@ impl Store {
     fn opened_table(&self, name: &str) -> Option<Table> {
         let tables = self.inner.tables.lock();
         let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
-        self.inner.shared.check_table(*tree).ok().map(|()| Table::new(self.inner.clone(), *tree))
+        let tree = tree.compressing();
+        self.inner.shared.check_table(tree).ok().map(|()| Table::new(self.inner.clone(), tree))
     }
 
     fn add_table(&self, name: &str, tree: Tree) -> Table {
         self.inner.tx.names.add(tree.id, name);
         let mut tables = self.inner.tables.lock();
         tables.push((name.to_owned(), tree));
-        Table::new(self.inner.clone(), tree)
+        Table::new(self.inner.clone(), tree.compressing())
     }
 
     /// Returns the names of all tables, in order. Waits while another thread makes, renames or
@@ -159,13 +161,16 @@ impl Store {
         self.inner.shared.forest.dropping()
     }
 
-    fn make_table(&self, name: &str) -> Result<Table> {
+    pub(super) fn make_table(&self, name: &str, compression: Compression) -> Result<Table> {
         refuse_on_worker()?;
         let _alone = self.inner.begin_changing_tables()?;
         if let Some(table) = self.opened_table(name) {
             return Ok(table);
         }
-        let id = self.inner.shared.forest.new_tree_id();
+        if compression != Compression::None {
+            self.inner.incarnation.note_compressed()?;
+        }
+        let id = self.inner.shared.forest.new_tree_id(compression);
         let (inner, key) = (self.inner.clone(), name.to_owned());
         let tree = self.inner.block_on(move || async move {
             let (tree, timestamp) = SpaceRetry::tried(&inner.shared, async || {

@@ -5,9 +5,10 @@
 //! - A page is claimed before it is read, so each page is read once, and a cycle ends at the second
 //!   claim.
 //! - Memory is bounded: a bit for each page; the inner pages on the path down, one for each level
-//!   and a few more that are read ahead; the large values of the leaves just read; and a limited
-//!   list of faults.
+//!   and a few more that are read ahead; the large values of the leaves just read, of which one
+//!   that is compressed has its bytes; and a limited list of faults.
 
+mod compressed;
 mod read;
 mod second_copies;
 mod walk;
@@ -18,6 +19,7 @@ use qpair_format::page::{
     Expected, HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset,
 };
 use qpair_format::place::page_of;
+use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::ExclusiveFrame;
 
@@ -107,7 +109,8 @@ pub struct TableCheck {
 
 impl Store {
     /// Reads every page in use and checks it: checksum, place, order, the bounds that its parent
-    /// gives, large values, and that nothing is used twice. Damage is listed in the report, and the
+    /// gives, large values, and that nothing is used twice. Compressed values are decompressed, in
+    /// builds that can. Damage is listed in the report, and the
     /// walk continues elsewhere. `progress` receives the number of pages done and of pages to do.
     ///
     /// The store must not have been changed since it was opened. If it was opened for reading, it
@@ -160,6 +163,7 @@ enum Role {
     Part {
         descriptor: Descriptor,
         part: u32,
+        compression: Compression,
     },
     /// A page of the list of a large value's runs.
     List(Descriptor),
@@ -187,6 +191,8 @@ enum Content {
     },
     Part {
         used_bytes: u64,
+        /// The bytes of a compressed value.
+        compressed: Option<compressed::Part>,
     },
     /// A page of a list of runs; `page` is `None` if the page is damaged.
     List {
@@ -212,8 +218,9 @@ fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
         }
         None => match &job.role {
             Role::Node(place) => examine_node(place, Node::new(page.bytes()), &mut faults),
-            Role::Part { descriptor, part } => {
-                examine_part(*descriptor, *part, page, &mut faults).unwrap_or(Content::Damaged)
+            Role::Part { descriptor, part, compression } => {
+                let of = (*descriptor, *part, *compression);
+                examine_part(of, page, &mut faults).unwrap_or(Content::Damaged)
             }
             Role::List(descriptor) => {
                 let page = Some(page.as_slice().to_vec());
@@ -257,9 +264,11 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
         return Content::Inner { used_bytes, image };
     }
     let (mut values, mut tables) = (Vec::new(), Vec::new());
+    let compression = Compression::of_tree(place.tree_id);
+    let mut value = Vec::new();
     for position in 0..node.count() {
         let place_of_value = node.value(position);
-        let mut value = Vec::new();
+        value.clear();
         if place_of_value.overflow {
             node.bytes.append_to(place_of_value.offset, place_of_value.len, &mut value);
             match Descriptor::decode(&value, node.bytes.len()) {
@@ -277,14 +286,18 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
                 }
                 Err(_) => faults.push(format!("record {position} refers to no table")),
             }
+        } else if compression != Compression::None {
+            node.bytes.append_to(place_of_value.offset, place_of_value.len, &mut value);
+            if let Some(fault) = compression.fault(&mut value) {
+                faults.push(format!("has a fault in record {position}: {fault}"));
+            }
         }
     }
     Content::Leaf { records: node.count() as u64, used_bytes, values, tables }
 }
 
 fn examine_part(
-    descriptor: Descriptor,
-    part: u32,
+    (descriptor, part, compression): (Descriptor, u32, Compression),
     page: &ExclusiveFrame<'_>,
     faults: &mut Vec<String>,
 ) -> Option<Content> {
@@ -299,7 +312,12 @@ fn examine_part(
     } else if found != part || len != expected {
         format!("is part {found} with {len} bytes, not part {part} with {expected} bytes")
     } else {
-        return Some(Content::Part { used_bytes: (HEADER_BYTES + expected) as u64 });
+        let compressed = (compression != Compression::None).then(|| {
+            let content = page.as_slice()[HEADER_BYTES..HEADER_BYTES + expected].to_vec();
+            compressed::Part { descriptor, part, compression, content }
+        });
+        let used_bytes = (HEADER_BYTES + expected) as u64;
+        return Some(Content::Part { used_bytes, compressed });
     };
     faults.push(fault);
     None

@@ -77,6 +77,7 @@ impl Drop for StoreInner {
             shared: self.shared.clone(),
             tx: self.tx.clone(),
             incarnation: self.incarnation.clone(),
+            encryption: self.encryption.clone(),
             catalog: self.catalog.clone(),
             image_fault: self.image_fault.clone(),
             tables: Mutex::default(),

@@ -179,7 +179,7 @@ impl Compaction<'_> {
         let roots = shared.forest.roots().clone();
         for (id, root) in roots {
             let Root::Open(root) = root else { continue };
-            let tree = Tree { id, root };
+            let tree = Tree::new(id, root);
             let levels = tree.levels(&shared.pool) as u8;
             for level in (levels.min(1)..=levels).rev() {
                 match self.level(tree, level) {

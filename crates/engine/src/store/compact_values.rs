@@ -54,6 +54,7 @@ impl Compaction<'_> {
     }
 
     fn values_of(&mut self, store: &Store, table: &Table) -> Result<()> {
+        let table = &table.stored();
         let mut next = Some(Bound::Unbounded);
         while let Some(from) = next {
             let (shared, tree, front) = (self.inner.shared.clone(), table.tree(), self.front);

@@ -10,6 +10,7 @@ mod close;
 mod commit;
 mod compact;
 mod compact_values;
+mod compressed;
 mod dropped;
 mod estimate;
 mod load;
@@ -56,6 +57,7 @@ use std::sync::{Arc, OnceLock};
 
 use qpair_block::ChannelStatistics;
 use qpair_format::{Error, ErrorKind, Result};
+use qpair_members::Encryption;
 use qpair_memory::locks::Mutex;
 
 use crate::checkpoint::checkpoint;
@@ -79,6 +81,8 @@ pub(crate) struct StoreInner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) tx: Arc<Tx>,
     pub(crate) incarnation: Arc<Incarnation>,
+    /// The key of an encrypted store, for copies of it.
+    encryption: Option<Arc<dyn Encryption>>,
     /// The catalog, or the error that opening it gave. Only a store opened for reading continues
     /// without a catalog.
     catalog: OnceLock<Result<Tree>>,
@@ -209,7 +213,7 @@ impl Store {
     /// The length of the longest key that this store accepts, in bytes.
     #[must_use]
     pub fn key_len_max(&self) -> usize {
-        qpair_format::page::key_len_max(self.inner.shared.page_size)
+        qpair_format::page::key_len_max(self.inner.shared.page_bytes)
     }
 
     /// Returns a handle that does not keep the store open.

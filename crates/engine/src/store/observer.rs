@@ -127,6 +127,8 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
             .map_or(0, |recovered| recovered.commits),
         frames: u64::from(shared.pool.frames.len()),
         frames_free: shared.pool.free_count() as u64,
+        compressed_value_bytes: shared.compressed.value_bytes.load(Ordering::Relaxed),
+        compressed_stored_bytes: shared.compressed.stored_bytes.load(Ordering::Relaxed),
         versions_bytes: tx.versions_bytes(),
         history_bytes: tx.old_device_bytes(),
         oldest_snapshot_age_commits: tx.oldest_snapshot_age(),

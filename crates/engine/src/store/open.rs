@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use qpair_block::{ArenaOptions, BlockDevice, DeviceInfo, WakeEvent, format_bytes};
 use qpair_format::log::LogGeometry;
+use qpair_format::page::TAG_BYTES;
 use qpair_format::superblock::{SUPERBLOCK_BYTES, StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_members::Attached;
@@ -109,6 +110,14 @@ impl Store {
                 (superblock, generations, log_device)
             }
         };
+        let encryption = options.encryption.as_ref();
+        let members = qpair_members::unlock(members, &superblock, encryption)?;
+        let log_device = log_device
+            .map(|attached| -> Result<Attached> {
+                let device = qpair_members::unlock_log(attached.device, &superblock, encryption)?;
+                Ok(Attached { device, ..attached })
+            })
+            .transpose()?;
         let page_size = superblock.page_size as usize;
         for member in &members {
             let (name, size_bytes) = (&member.info().name, member.size_bytes());
@@ -168,7 +177,8 @@ fn format(
     let (page_size, unit) = (options.page_size, options.stripe_unit_bytes);
     if let LogPlace::Device(device) = &options.log_place {
         // A log device that is too small is refused before anything is written.
-        let geometry = log_geometry(device.info(), page_size, options);
+        let is_encrypted = options.encryption.is_some();
+        let geometry = log_geometry(device.info(), page_size, is_encrypted, options);
         let workers = options.worker_count() as u64;
         qpair_members::make_room(device.as_ref(), geometry.segment_bytes.into(), workers)?;
     }
@@ -176,6 +186,7 @@ fn format(
     let mut superblock = new_superblock(members.len(), page_size, unit, created_s);
     // Set until the first checkpoint is durable: a crash before that leaves no store.
     superblock.unfinished = true;
+    superblock.key_slot = options.encryption.as_ref().map(|key| key.new_slot()).transpose()?;
     let log_device = options.log_place.make(&mut superblock)?;
     // The log device's superblock says that the store is being made. The next attempt may then take
     // the device, whatever mixture of superblocks a crash leaves.
@@ -227,7 +238,9 @@ pub(super) fn new_superblock(
         unfinished: false,
         extents: false,
         renames: false,
+        compressed: false,
         log: None,
+        key_slot: None,
     }
 }
 
@@ -253,7 +266,7 @@ fn start(
     read_only: bool,
 ) -> Result<StoreInner> {
     let workers = options.worker_count();
-    let page_size = superblock.page_size as usize;
+    let (page_size, page_bytes) = (superblock.page_size as usize, superblock.page_bytes());
     let frame_count = options.memory_bytes / page_size as u64;
     if frame_count < frames_min(workers) {
         return Err(Error::with_remedy(
@@ -295,12 +308,14 @@ fn start(
         })?;
         handles.push(Arc::new(WorkerHandle::new(Arc::new(wake))));
     }
+    let frames = frames.with_tags(page_size - page_bytes);
     let pool = Pool::new(frames, workers).with_parent_hints(options.parent_hints);
     let mut space = Space::new(device.clone(), page_size, frame_count);
     space.run_pages_max = options.run_pages_max;
+    space.page_bytes = page_bytes;
     let store_id = superblock.store_id;
     let log_info = log_device.as_ref().map_or(device.info(), |attached| attached.device.info());
-    let geometry = log_geometry(log_info, page_size, options);
+    let geometry = log_geometry(log_info, page_size, page_bytes < page_size, options);
     let log_device = log_device
         .map(|at| LogDevice::new(at, geometry, workers as u64, options.checkpoint_bytes))
         .transpose()?;
@@ -351,6 +366,7 @@ fn start(
         tx,
         incarnation,
         catalog: OnceLock::new(),
+        encryption: options.encryption.clone(),
         image_fault: OnceLock::new(),
         tables: Mutex::default(),
         changing_tables: Mutex::default(),
@@ -360,9 +376,19 @@ fn start(
     })
 }
 
-fn log_geometry(device: &DeviceInfo, page_size: usize, options: &StoreOptions) -> LogGeometry {
-    let block_bytes = device.logical_block_bytes.max(page_size.min(4096) as u32);
+fn log_geometry(
+    device: &DeviceInfo,
+    page_size: usize,
+    is_encrypted: bool,
+    options: &StoreOptions,
+) -> LogGeometry {
+    // A page is the unit of encryption.
+    let (least, tag_bytes) = match is_encrypted {
+        true => (page_size, TAG_BYTES as u32),
+        false => (page_size.min(4096), 0),
+    };
+    let block_bytes = device.logical_block_bytes.max(least as u32);
     let least = page_size.max(4 * block_bytes as usize) as u32;
     let segment_bytes = options.log_segment_bytes.next_power_of_two().max(least);
-    LogGeometry { block_bytes, segment_bytes }
+    LogGeometry { block_bytes, segment_bytes, tag_bytes }
 }

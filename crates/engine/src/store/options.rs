@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use qpair_format::page::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use qpair_format::{Error, ErrorKind, Result};
-use qpair_members::LogPlace;
+use qpair_members::{Encryption, LogPlace};
 
 use crate::canary::Canary;
 use crate::log::Durability;
@@ -61,6 +61,9 @@ pub struct StoreOptions {
     /// How long a change waits for a row that a transaction has locked, before it fails with
     /// `TimedOut`. `None`: without limit. The options of a transaction override it.
     pub lock_timeout: Option<Duration>,
+    /// The key of an encrypted store. With it a new store is encrypted, and a store in clear is
+    /// refused.
+    pub encryption: Option<Arc<dyn Encryption>>,
     /// The place of the write-ahead log.
     pub log_place: LogPlace,
     /// Whether to keep a write-ahead log, so that commits survive a crash as their durability says.
@@ -139,6 +142,7 @@ impl Default for StoreOptions {
             history_bytes_max: 1 << 30,
             transaction_bytes_max: 64 << 20,
             lock_timeout: None,
+            encryption: None,
             log_place: LogPlace::Unsaid,
             log: true,
             durability: Durability::Sync,

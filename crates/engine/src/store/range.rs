@@ -29,6 +29,11 @@ impl Cursor {
         self.end.peek().map(|(key, value, overflow)| (key.to_vec(), value.to_vec(), overflow))
     }
 
+    /// Decompresses a value of the batch.
+    fn decode(&self, value: &mut Vec<u8>) -> Result<bool> {
+        self.table.tree().compression.decode(true, value, 0)
+    }
+
     /// Continues after the leaf that was fetched.
     fn taken(&mut self) -> Result<()> {
         self.table.inner().shared.check_table(self.table.tree())?;
@@ -137,7 +142,7 @@ impl TaskRange {
                 // If the caller drops this future while it waits, the next call returns the record.
                 let there = match overflow {
                     true => self.cursor.table.task().resolve(&key, &mut value).await,
-                    false => Ok(true),
+                    false => self.cursor.decode(&mut value),
                 };
                 // A large value that was deleted since its leaf was read is skipped, and does not
                 // count towards the limit.
@@ -217,13 +222,14 @@ impl Range {
             if cursor.end.pace.is_over() {
                 return Ok(None);
             }
-            if let Some((key, value, overflow)) = cursor.peek() {
+            if let Some((key, mut value, overflow)) = cursor.peek() {
                 if cursor.end.is_past_limit(&key) {
                     cursor.end.finish();
                     return Ok(None);
                 }
                 if !overflow {
                     cursor.end.step(true);
+                    cursor.decode(&mut value)?;
                     return Ok(Some((key, value)));
                 }
                 let task = cursor.table.task();

@@ -86,6 +86,8 @@ pub struct StoreReport {
     pub id: String,
     /// The separate device of the store's log, if it has one.
     pub log_device: Option<LogDeviceReport>,
+    /// Whether the store is encrypted.
+    pub encrypted: bool,
     /// Whether the store refuses changes.
     pub read_only: bool,
     /// The results of recovery when the store was opened, if there was one.
@@ -168,6 +170,7 @@ impl Store {
                 id: digits(&log.id),
                 space_bytes: shared.wal.device.as_ref().map(LogDevice::space),
             }),
+            encrypted: superblock.key_slot.is_some(),
             read_only: shared.lifecycle.check_writable().is_err(),
             recovered: shared.lifecycle.recovered.get().copied(),
         }

@@ -76,7 +76,7 @@ pub(super) async fn make_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     frames.set_dirty(frame, true);
     frames.set_epoch(frame, shared.checkpointing.epochs.epoch().number);
     frames.set_state(frame, state::PINNED);
-    let tree = Tree { id, root: frame };
+    let tree = Tree::new(id, frame);
     tree.settle(&shared.pool);
     drop(page);
     shared.forest.roots().insert(id, Root::Open(frame));
@@ -88,7 +88,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     let _alone = shared.forest.opening.enter().await;
     let root = shared.forest.roots().get(&id).copied();
     let root_place = match root {
-        Some(Root::Open(root)) => return Ok(Tree { id, root }),
+        Some(Root::Open(root)) => return Ok(Tree::new(id, root)),
         Some(Root::Closed(place)) => place,
         None => {
             return Err(Error::new(
@@ -124,7 +124,7 @@ pub(super) async fn open_tree(shared: &Arc<Shared>, id: u32) -> Result<Tree> {
     frames.set_state(frame, if fault.is_none() { state::PINNED } else { state::SCRATCH });
     frames.set_dirty(frame, false);
     frames.set_epoch(frame, shared.checkpointing.epochs.epoch().number);
-    let tree = Tree { id, root: frame };
+    let tree = Tree::new(id, frame);
     if fault.is_none() {
         tree.settle(&shared.pool);
         shared.forest.roots().insert(id, Root::Open(frame));

@@ -134,13 +134,14 @@ impl Table {
     /// Returns `None` if the caller has to wait for the value.
     #[inline(always)]
     fn get_inline(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<(bool, u64)>> {
-        let shared = &self.inner.shared;
+        let (shared, start) = (&self.inner.shared, value.len());
         shared.check_table(self.tree)?;
         let seen = run_inline(shared, &mut Get::new(self.tree, key, value));
         shared.check_table(self.tree)?;
         Ok(match seen {
             Some(Seen { found, timestamp, .. }) if found != Found::Overflow => {
-                Some((found == Found::Value, timestamp))
+                let found = found == Found::Value;
+                Some((self.tree.compression.decode(found, value, start)?, timestamp))
             }
             _ => None,
         })
@@ -388,7 +389,7 @@ impl TaskTable {
         there.inspect_err(|_| value.truncate(start))?;
         let (found, timestamp) = found?;
         self.wait_to_give(timestamp).await.inspect_err(|_| value.truncate(start))?;
-        Ok(found)
+        self.table.tree.compression.decode(found, value, start)
     }
 
     async fn wait_to_give(&self, timestamp: u64) -> Result<()> {
@@ -408,7 +409,7 @@ impl TaskTable {
         let mut previous = None;
         loop {
             let encoded = value.split_off(start);
-            let descriptor = Descriptor::decode(&encoded, self.shared().page_size)?;
+            let descriptor = Descriptor::decode(&encoded, self.shared().page_bytes)?;
             match overflow::read(self.shared(), descriptor, value).await {
                 Ok(true) => return Ok((true, timestamp)),
                 // The value was replaced meanwhile, or is damaged: the second lookup tells which.
@@ -475,14 +476,14 @@ impl TaskTable {
         Ok(TaskRange::new(self.table.clone(), from, to))
     }
 
-    /// Replaces the descriptor in `value` by the large value itself; returns whether there is still
-    /// a value. The leaf with the descriptor may already be shown to the program.
+    /// Replaces the descriptor, all that `value` has, by the large value itself; returns whether
+    /// there is still a value. The leaf with the descriptor may already be shown to the program.
     pub(crate) async fn resolve(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let there = self.get_overflow(key, 0, value).await;
         // The pages of a dropped table may belong to another table by now.
         self.shared().check_table(self.table.tree)?;
         let (there, timestamp) = there?;
         self.wait_to_give(timestamp).await?;
-        Ok(there)
+        self.table.tree.compression.decode(there, value, 0)
     }
 }

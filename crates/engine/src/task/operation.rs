@@ -147,7 +147,7 @@ impl Context<'_> {
     fn want_list_of(&self, node: Node<'_>, value: LeafValue) -> Result<(), Need> {
         let mut encoded = Vec::with_capacity(Descriptor::BYTES);
         node.bytes.append_to(value.offset, value.len, &mut encoded);
-        match Descriptor::decode(&encoded, self.shared.page_size) {
+        match Descriptor::decode(&encoded, self.shared.page_bytes) {
             Ok(found) if found.listed && self.shared.large.lists.get(found).is_none() => {
                 Err(Need::List(found))
             }

@@ -51,7 +51,7 @@ impl Sample {
     }
 
     /// Returns the bytes of a leaf's keys and values.
-    fn value_bytes(&mut self, leaf: Node<'_>, page_size: usize) -> usize {
+    fn value_bytes(&mut self, leaf: Node<'_>, page_bytes: usize) -> usize {
         let mut total = 0;
         for position in 0..leaf.count() {
             self.bytes.clear();
@@ -66,7 +66,7 @@ impl Sample {
             leaf.bytes.append_to(value.offset, value.len, &mut self.bytes);
             // An invalid descriptor counts as nothing: either the leaf is being changed, or `check`
             // reports the damage.
-            let descriptor = Descriptor::decode(&self.bytes, page_size);
+            let descriptor = Descriptor::decode(&self.bytes, page_bytes);
             total += descriptor.map_or(0, |descriptor| descriptor.len as usize);
         }
         total
@@ -97,7 +97,7 @@ impl Operation for Sample {
             let node = Node::new(page.bytes());
             if node.is_leaf() {
                 let (count, bytes) =
-                    (node.count(), self.value_bytes(node, context.shared.page_size));
+                    (node.count(), self.value_bytes(node, context.shared.page_bytes));
                 let (records, value_bytes) = (leaves * count as f64, leaves * bytes as f64);
                 let sampled = Sampled { levels, leaves, records, value_bytes, samples };
                 return if page.validate() { Ok(sampled) } else { Err(Need::Retry) };

@@ -219,13 +219,14 @@ fn tools_with_and_without_the_log_device() {
     let members = std::slice::from_ref(&left);
     let own = LogPlace::Device(left_log.clone());
     let mut timestamps = Vec::new();
-    let dump = dump_log(members, &own, &mut |entry| {
+    let dump = dump_log(members, &placed(&own), &mut |entry| {
         timestamps.push(entry.timestamp);
         ControlFlow::Continue(())
     });
     assert_eq!((dump.unwrap().commits, timestamps.len()), (30, 30));
     for place in [LogPlace::Unsaid, LogPlace::Device(ram()), LogPlace::Device(backup)] {
-        let error = dump_log(members, &place, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let error =
+            dump_log(members, &placed(&place), &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Member, "{error}");
     }
 
@@ -236,7 +237,7 @@ fn tools_with_and_without_the_log_device() {
     let bad = LogPlace::Device(Arc::new(bad));
     let report = repaired(&left, bad.clone(), &ram());
     assert!(!report.healthy && report.log.unwrap().damaged, "{report:?}");
-    let dump = dump_log(members, &bad, &mut |_| ControlFlow::Continue(())).unwrap();
+    let dump = dump_log(members, &placed(&bad), &mut |_| ControlFlow::Continue(())).unwrap();
     assert!(dump.unreadable && dump.commits == 0, "{dump:?}");
 
     // With its log, the store only needs recovery. Without it, the checkpoint's data is saved.
@@ -251,4 +252,9 @@ fn tools_with_and_without_the_log_device() {
     let store = Store::open(vec![left], &with_log(existing(PAGE, FRAMES), &left_log)).unwrap();
     assert_kept(&store, 60);
     store.close().unwrap();
+}
+
+/// Returns options that say where the log is.
+fn placed(log_place: &LogPlace) -> StoreOptions {
+    StoreOptions { log_place: log_place.clone(), ..StoreOptions::default() }
 }

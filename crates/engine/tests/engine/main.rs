@@ -8,6 +8,8 @@ mod check;
 mod closing;
 mod common;
 mod compact;
+#[cfg(all(feature = "lz4", feature = "zstd"))]
+mod compression;
 mod concurrency;
 mod damage;
 mod delete_range;
@@ -15,6 +17,7 @@ mod deleted_ranges;
 mod dropped_futures;
 mod dropped_tables;
 mod durable_reads;
+mod encryption;
 mod extents;
 mod faults;
 mod full_device;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::common::{options, ram};
+use crate::common::{encrypted, options, ram};
 use qpair_engine::{Store, StoreOptions, Table, TaskTable};
 
 fn compare(table: &Table, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
@@ -39,10 +39,11 @@ fn random_value(random: &mut fastrand::Rng, page_size: usize) -> Vec<u8> {
     (0..len).map(|i| byte.wrapping_add(i as u8)).collect()
 }
 
-fn run(seed: u64, page_size: usize, frames: u64, operations: usize) {
+/// Runs operations on a store with these options.
+fn run(seed: u64, mut options: StoreOptions, operations: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let device = ram();
-    let mut options = options(page_size, frames);
+    let page_size = options.page_size;
     let mut model = BTreeMap::new();
     let mut store = Store::open(vec![device.clone()], &options).unwrap();
     options.format = false;
@@ -99,17 +100,23 @@ fn run(seed: u64, page_size: usize, frames: u64, operations: usize) {
 
 #[test]
 fn pages_of_512_bytes() {
-    run(1, 512, 64, 6000);
+    run(1, options(512, 64), 6000);
 }
 
 #[test]
 fn pages_of_4_kib() {
-    run(2, 4096, 64, 10_000);
+    run(2, options(4096, 64), 10_000);
 }
 
 #[test]
 fn pages_of_64_kib() {
-    run(3, 65536, 64, 4000);
+    run(3, options(65536, 64), 4000);
+}
+
+#[test]
+fn encrypted_pages() {
+    run(4, encrypted(options(512, 64)), 6000);
+    run(5, encrypted(options(8192, 64)), 3000);
 }
 
 /// Many tasks on two workers, each with its own keys, all in the same few leaves of a pool that is

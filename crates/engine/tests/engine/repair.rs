@@ -9,7 +9,7 @@ use crate::common::{
     read_bytes, write_bytes,
 };
 use qpair_block::BlockDevice;
-use qpair_engine::{Error, ErrorKind, LogPlace, Store, StoreOptions};
+use qpair_engine::{Error, ErrorKind, Store, StoreOptions};
 use qpair_inspect::{RepairReport, RepairStep, dump_log, repair};
 
 const PAGE: usize = 512;
@@ -314,7 +314,7 @@ fn what_is_in_the_log() {
     let crashed = copy_of(device.as_ref(), device.size_bytes());
     drop(table);
     store.close().unwrap();
-    let dump = dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |_| {
+    let dump = dump_log(std::slice::from_ref(&crashed), &StoreOptions::default(), &mut |_| {
         ControlFlow::Continue(())
     })
     .unwrap();
@@ -337,7 +337,7 @@ fn what_is_in_the_log() {
     assert_eq!(report.log.unwrap().commits, 600);
     // Damage a block of the log: the commits before it come back.
     let mut entries = Vec::new();
-    dump_log(std::slice::from_ref(&crashed), &LogPlace::Unsaid, &mut |entry| {
+    dump_log(std::slice::from_ref(&crashed), &StoreOptions::default(), &mut |entry| {
         entries.push((entry.timestamp, entry.operations[0].text.clone()));
         ControlFlow::Continue(())
     })
@@ -355,7 +355,7 @@ fn what_is_in_the_log() {
         let mut bytes = read_bytes(copy.as_ref(), block, 512);
         bytes[at % 512] ^= 1;
         write_bytes(copy.as_ref(), block, &bytes);
-        let dump = dump_log(std::slice::from_ref(&copy), &LogPlace::Unsaid, &mut |_| {
+        let dump = dump_log(std::slice::from_ref(&copy), &StoreOptions::default(), &mut |_| {
             ControlFlow::Continue(())
         })
         .unwrap();

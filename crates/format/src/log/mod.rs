@@ -14,6 +14,7 @@
 //! All integers are little-endian, all checksums are CRC-32C. Decoding never panics, whatever the
 //! bytes are.
 
+mod buffer;
 mod chunk;
 mod describe;
 mod merge;

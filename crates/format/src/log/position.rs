@@ -6,6 +6,7 @@
 
 use super::{get_u16, get_u32, get_u64, set};
 use crate::error::{Error, ErrorKind, Result};
+use crate::page::TAG_BYTES;
 
 /// Identifies a log: the store, the incarnation of the store, and the log's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub struct LogGeometry {
     /// two chunks share a block that the device writes as one.
     pub block_bytes: u32,
     pub segment_bytes: u32,
+    /// The number of bytes at the end of each block that the log does not use: 0, or the bytes of a
+    /// tag in an encrypted store.
+    pub tag_bytes: u32,
 }
 
 impl LogGeometry {
@@ -45,10 +49,27 @@ impl LogGeometry {
         u64::from(self.segment_bytes / 8 * 5)
     }
 
+    /// Returns the number of bytes of content in one block.
+    pub(super) fn content_bytes(&self) -> u32 {
+        self.block_bytes - self.tag_bytes
+    }
+
+    /// Returns the number of bytes of content in whole blocks of `len` bytes.
+    pub(super) fn content_of(&self, len: u32) -> u32 {
+        len / self.block_bytes * self.content_bytes()
+    }
+
+    /// Returns the bytes of the whole blocks that `content` bytes take.
+    pub(super) fn blocks_of(&self, content: u64) -> u64 {
+        content.div_ceil(self.content_bytes().into()) * u64::from(self.block_bytes)
+    }
+
     /// Returns the fault of the sizes, or `None` if they are valid.
     pub fn fault(&self) -> Option<&'static str> {
-        let Self { block_bytes: block, segment_bytes: segment } = *self;
-        if !block.is_power_of_two() || block < Self::BLOCK_BYTES_MIN {
+        let Self { block_bytes: block, segment_bytes: segment, tag_bytes } = *self;
+        if ![0, TAG_BYTES as u32].contains(&tag_bytes) {
+            Some("the log's blocks have tags of an unknown size")
+        } else if !block.is_power_of_two() || block < Self::BLOCK_BYTES_MIN {
             Some("the log's block is not a power of two from 512 on")
         } else if segment > Self::SEGMENT_BYTES_MAX || !segment.is_multiple_of(block) {
             Some("the log's segment is too large, or not a multiple of its block")
@@ -93,6 +114,8 @@ impl LogPosition {
     pub const BYTES_ENDED: usize = 64;
     /// Flag: `flushed`.
     const FLUSHED: u16 = 1;
+    /// Flag: the log's blocks end with tags.
+    const TAGGED: u16 = 2;
 
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
@@ -105,7 +128,9 @@ impl LogPosition {
         set(&mut bytes, 44, &self.geometry.block_bytes.to_le_bytes());
         set(&mut bytes, 48, &self.geometry.segment_bytes.to_le_bytes());
         set(&mut bytes, 52, &self.log.to_le_bytes());
-        set(&mut bytes, 54, &(if self.flushed { Self::FLUSHED } else { 0 }).to_le_bytes());
+        let flushed = if self.flushed { Self::FLUSHED } else { 0 };
+        let tagged = if self.geometry.tag_bytes > 0 { Self::TAGGED } else { 0 };
+        set(&mut bytes, 54, &(flushed | tagged).to_le_bytes());
         self.timestamp_max
             .iter()
             .for_each(|timestamp| bytes.extend_from_slice(&timestamp.to_le_bytes()));
@@ -126,6 +151,10 @@ impl LogPosition {
                 geometry: LogGeometry {
                     block_bytes: get_u32(bytes, 44)?,
                     segment_bytes: get_u32(bytes, 48)?,
+                    tag_bytes: match get_u16(bytes, 54)? & Self::TAGGED {
+                        0 => 0,
+                        _ => TAG_BYTES as u32,
+                    },
                 },
                 log: get_u16(bytes, 52)?,
                 flushed: get_u16(bytes, 54)? & Self::FLUSHED != 0,
@@ -148,7 +177,7 @@ impl LogPosition {
     }
 
     fn fault(&self) -> Option<&'static str> {
-        let LogGeometry { block_bytes: block, segment_bytes: segment } = self.geometry;
+        let LogGeometry { block_bytes: block, segment_bytes: segment, .. } = self.geometry;
         if let Some(fault) = self.geometry.fault() {
             Some(fault)
         } else if !self.segment_offset_bytes.is_multiple_of(block.into())

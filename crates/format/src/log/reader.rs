@@ -228,7 +228,11 @@ impl LogReader {
 
     fn enter(&mut self) -> Option<LogStep> {
         let block = self.position.geometry.block_bytes;
-        let reason = match self.window.fetch(0, block, self.position.at_bytes == block) {
+        let reason = match self.window.fetch(
+            0,
+            self.position.geometry.content_bytes(),
+            self.position.at_bytes == block,
+        ) {
             Fetched::Ask { offset_bytes, len_bytes } => {
                 return Some(LogStep::Read { offset_bytes, len_bytes });
             }
@@ -263,7 +267,7 @@ impl LogReader {
             self.state = State::Peek(EndReason::Nothing);
             return None;
         }
-        let range = match self.window.fetch(at, geometry.block_bytes.min(left), true) {
+        let range = match self.window.fetch(at, geometry.content_bytes(), true) {
             Fetched::Ask { offset_bytes, len_bytes } => {
                 return Some(LogStep::Read { offset_bytes, len_bytes });
             }
@@ -275,7 +279,7 @@ impl LogReader {
                 header.sequence == chunk_sequence
                     && header.segment_sequence == segment_sequence
                     && header.lsn == lsn
-                    && header.used_bytes() <= left.into()
+                    && geometry.blocks_of(header.used_bytes()) <= left.into()
             });
         let Some(header) = header else { return self.stop(EndReason::Nothing) };
         // The chunk fits into the segment, so its size fits into a u32.
@@ -305,7 +309,7 @@ impl LogReader {
             self.payload = payload;
         }
         let end_lsn = lsn + u64::from(header.payload_bytes);
-        let len = used.next_multiple_of(geometry.block_bytes).min(left);
+        let len = geometry.blocks_of(used.into()) as u32;
         let from = if at == geometry.block_bytes { 0 } else { at };
         self.in_doubt.retain(|chunk| chunk.end_lsn > header.durable_lsn);
         self.in_doubt.push(InDoubt {
@@ -381,7 +385,7 @@ impl LogReader {
         };
         self.window.turn_to(next);
         let LogPosition { geometry, segment_sequence, chunk_sequence, lsn, .. } = self.position;
-        let header = match self.window.fetch(0, geometry.block_bytes, true) {
+        let header = match self.window.fetch(0, geometry.content_bytes(), true) {
             Fetched::Ask { offset_bytes, len_bytes } => {
                 return Some(LogStep::Read { offset_bytes, len_bytes });
             }
@@ -427,7 +431,7 @@ impl LogReader {
         let mut at = from;
         let mut lost_to_lsn = None;
         while at < geometry.segment_bytes && lost_to_lsn.is_none() {
-            let range = match self.window.fetch(at, geometry.block_bytes, true) {
+            let range = match self.window.fetch(at, geometry.content_bytes(), true) {
                 Fetched::Ask { offset_bytes, len_bytes } => {
                     self.state =
                         if in_next { State::TailNext(reason, at) } else { State::Tail(reason, at) };

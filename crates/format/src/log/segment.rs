@@ -42,6 +42,7 @@ impl SegmentHeader {
         set(&mut bytes, 72, &self.geometry.block_bytes.to_le_bytes());
         set(&mut bytes, 76, &self.geometry.segment_bytes.to_le_bytes());
         set(&mut bytes, 80, &self.identity.log.to_le_bytes());
+        set(&mut bytes, 82, &(self.geometry.tag_bytes as u16).to_le_bytes());
         seal(&mut bytes, MAGIC);
         bytes
     }
@@ -68,9 +69,10 @@ impl SegmentHeader {
             geometry: LogGeometry {
                 block_bytes: get_u32(bytes, 72)?,
                 segment_bytes: get_u32(bytes, 76)?,
+                tag_bytes: get_u16(bytes, 82)?.into(),
             },
         };
-        let LogGeometry { block_bytes, segment_bytes } = header.geometry;
+        let LogGeometry { block_bytes, segment_bytes, .. } = header.geometry;
         let sound = header.identity == identity
             && header.offset_bytes == offset_bytes
             && header.geometry.fault().is_none()

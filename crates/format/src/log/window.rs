@@ -1,6 +1,7 @@
 //! The part of a segment that a reader has in memory, and the reads that it asks for.
 //!
 //! Reads are multiples of the block, lie within one segment, and never exceed the agreed length.
+//! The tags at the ends of blocks are left out of the bytes; places in the segment count them.
 
 use std::ops::Range;
 
@@ -61,30 +62,38 @@ impl Window {
         }
     }
 
-    /// Returns the bytes `from..from + len` of the segment, which must lie within it, or asks for
-    /// them. `ahead` says that the following bytes are wanted too.
+    /// Returns `len` bytes of content from the block at `from` on, which must lie within the
+    /// segment, or asks for them. `ahead` says that the following bytes are wanted too.
     pub(super) fn fetch(&mut self, from: u32, len: u32, ahead: bool) -> Fetched {
-        let (to, end) = (from + len, self.start + self.bytes.len() as u32);
-        if from >= self.start && to <= end {
-            let start = (from - self.start) as usize;
-            return Fetched::Ready(start..start + len as usize);
+        let begin = self.geometry.content_of(from);
+        let start = self.geometry.content_of(self.start);
+        let (to, end) = (begin + len, start + self.bytes.len() as u32);
+        if begin >= start && to <= end {
+            let at = (begin - start) as usize;
+            return Fetched::Ready(at..at + len as usize);
         }
         if let Some(asked) = self.asked {
-            return self.ask(end, asked);
+            return self.ask(self.end(), asked);
         }
         if self.short {
             return Fetched::Missing;
         }
-        if from < self.start || from >= end {
+        if begin < start || begin >= end {
             self.bytes.clear();
         } else {
-            self.bytes.drain(..(from - self.start) as usize);
+            self.bytes.drain(..(begin - start) as usize);
         }
         self.start = from;
-        let at = from + self.bytes.len() as u32;
-        let needed = (to - at).next_multiple_of(self.geometry.block_bytes);
+        let at = self.end();
+        let needed = self.geometry.blocks_of((to - self.geometry.content_of(at)).into()) as u32;
         let wanted = if ahead { self.read_bytes } else { needed.min(self.read_bytes) };
         self.ask(at, wanted.min(self.geometry.segment_bytes - at))
+    }
+
+    /// Returns the end of the window in the segment. All reads end with whole blocks, except for
+    /// the last one of a device that is too short.
+    fn end(&self) -> u32 {
+        self.start + self.geometry.blocks_of(self.bytes.len() as u64) as u32
     }
 
     fn ask(&mut self, at: u32, len_bytes: u32) -> Fetched {
@@ -96,7 +105,16 @@ impl Window {
     pub(super) fn give(&mut self, bytes: &[u8]) {
         let Some(asked) = self.asked.take() else { return };
         let len = bytes.len().min(asked as usize);
-        self.bytes.extend_from_slice(&bytes[..len]);
+        match self.geometry.tag_bytes {
+            0 => self.bytes.extend_from_slice(&bytes[..len]),
+            _ => {
+                let content = self.geometry.content_bytes() as usize;
+                let blocks = bytes[..len].chunks(self.geometry.block_bytes as usize);
+                blocks.for_each(|block| {
+                    self.bytes.extend_from_slice(&block[..block.len().min(content)]);
+                });
+            }
+        }
         self.short |= len < asked as usize;
     }
 }

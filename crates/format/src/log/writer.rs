@@ -5,8 +5,7 @@
 
 use std::collections::VecDeque;
 
-use qpair_memory::Buffer;
-
+use super::buffer::{Blocks, WriteBuffer};
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader};
 use super::position::{LogGeometry, LogIdentity, LogPosition};
 use super::record::RecordBuilder;
@@ -18,33 +17,6 @@ const PENDING_KEPT_MAX: usize = 1 << 20;
 /// The end of a segment that is smaller than this fraction of it is left unused, so that a chunk
 /// need not be cut.
 const UNUSED_PART: u32 = 8;
-
-/// Memory that takes the bytes of a planned write.
-pub trait WriteBuffer {
-    fn capacity_bytes(&self) -> usize;
-    /// Puts `bytes` at `at`; both lie within the capacity.
-    fn put(&mut self, at: usize, bytes: &[u8]);
-}
-
-impl WriteBuffer for [u8] {
-    fn capacity_bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        self[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl WriteBuffer for Buffer {
-    fn capacity_bytes(&self) -> usize {
-        self.len()
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        self.copy_from(at, bytes);
-    }
-}
 
 /// A write that the device must execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,7 +288,8 @@ impl LogWriter {
     /// more. `None` if nothing waits, or the log needs a segment first.
     #[inline]
     pub fn next_write(&mut self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<PlannedWrite> {
-        let block = self.geometry.block_bytes as usize;
+        let geometry = self.geometry;
+        let block = geometry.block_bytes as usize;
         // A segment has room for at least two chunks: if the first is damaged, the second shows
         // that it existed.
         let half = (self.geometry.segment_bytes as usize / 2).max(2 * block);
@@ -326,7 +299,8 @@ impl LogWriter {
         if pending == 0 || capacity < 2 * block {
             return None;
         }
-        let wanted = (CHUNK_HEADER_BYTES + pending).next_multiple_of(block).min(capacity);
+        let content = (CHUNK_HEADER_BYTES + pending) as u64;
+        let wanted = (geometry.blocks_of(content) as usize).min(capacity);
         let left = self.left_bytes();
         if wanted > left as usize && left < self.geometry.segment_bytes / UNUSED_PART {
             self.begin_segment()?;
@@ -334,13 +308,15 @@ impl LogWriter {
         let offset_bytes = self.current.offset_bytes + u64::from(self.at);
         let header_bytes = if self.at == 0 { block } else { 0 };
         let wanted = (header_bytes + wanted).min(capacity).min(self.left_bytes() as usize);
+        let mut buffer = Blocks::new(buffer, geometry);
         if header_bytes > 0 {
-            self.put_segment_header(buffer)?;
+            self.put_segment_header(&mut buffer)?;
         }
-        let room = wanted - header_bytes - CHUNK_HEADER_BYTES;
-        let used = self.put_chunk(buffer, header_bytes, room.min(pending));
-        let len = used.next_multiple_of(block);
-        put_zeroes(buffer, used, len);
+        let room = geometry.content_of((wanted - header_bytes) as u32) as usize;
+        let begin = geometry.content_of(header_bytes as u32) as usize;
+        let used = self.put_chunk(&mut buffer, begin, pending.min(room - CHUNK_HEADER_BYTES));
+        let len = geometry.blocks_of(used as u64) as usize;
+        buffer.put_zeroes(used, geometry.content_of(len as u32) as usize);
         self.at += len as u32;
         let planned = PlannedWrite {
             offset_bytes,
@@ -368,7 +344,7 @@ impl LogWriter {
         Some(())
     }
 
-    fn put_segment_header(&self, buffer: &mut (impl WriteBuffer + ?Sized)) -> Option<()> {
+    fn put_segment_header(&self, buffer: &mut Blocks<'_, impl WriteBuffer + ?Sized>) -> Option<()> {
         let header = SegmentHeader {
             identity: self.identity,
             sequence: self.current.sequence,
@@ -381,14 +357,15 @@ impl LogWriter {
         };
         let bytes = header.encode();
         buffer.put(0, &bytes);
-        put_zeroes(buffer, bytes.len(), self.geometry.block_bytes as usize);
+        buffer.put_zeroes(bytes.len(), self.geometry.content_bytes() as usize);
         Some(())
     }
 
-    /// Puts a chunk with the next `payload_bytes` at `at`, and returns the chunk's end.
+    /// Puts a chunk with the next `payload_bytes` at `at`, and returns the chunk's end. Both count
+    /// content.
     fn put_chunk(
         &mut self,
-        buffer: &mut (impl WriteBuffer + ?Sized),
+        buffer: &mut Blocks<'_, impl WriteBuffer + ?Sized>,
         at: usize,
         payload_bytes: usize,
     ) -> usize {
@@ -469,15 +446,5 @@ impl LogWriter {
     #[inline]
     pub fn durable_timestamp(&self) -> u64 {
         self.durable_timestamp
-    }
-}
-
-fn put_zeroes(buffer: &mut (impl WriteBuffer + ?Sized), from: usize, to: usize) {
-    const ZEROES: [u8; 4096] = [0; 4096];
-    let mut at = from;
-    while at < to {
-        let len = (to - at).min(ZEROES.len());
-        buffer.put(at, &ZEROES[..len]);
-        at += len;
     }
 }

@@ -106,6 +106,13 @@ pub const HEAD_BYTES: usize = 4;
 pub const RECORD_HEAD_BYTES: usize = 2;
 pub const OVERFLOW_FLAG: u16 = 1 << 15;
 
+/// Bytes at the end of each page of an encrypted store, and of each block of its log, that the
+/// device below uses for the tag. They read as zeroes.
+pub const TAG_BYTES: usize = 16;
+/// The word at the beginning of a page that could not be decrypted. A device that decrypts puts it
+/// in the place of the content.
+pub const NOT_AUTHENTIC: [u8; 8] = *b"\0\0\0\0notA";
+
 /// The smallest page in bytes.
 pub const PAGE_SIZE_MIN: usize = 512;
 /// The largest page in bytes.
@@ -115,8 +122,8 @@ pub const KEY_LEN_MAX: usize = 1024;
 /// The longest value in bytes.
 pub const VALUE_LEN_MAX: usize = 16 << 20;
 
-/// Returns the longest key of a store with pages of this size. One record and both fences always
-/// fit into a page.
+/// Returns the longest key of a store whose pages have this many bytes of content. One record and
+/// both fences always fit into a page.
 #[must_use]
 #[inline]
 pub const fn key_len_max(page_size: usize) -> usize {
@@ -136,8 +143,11 @@ const _: () = {
     let mut page_size = PAGE_SIZE_MIN;
     while page_size <= PAGE_SIZE_MAX {
         // One record and both fences must fit.
+        let encrypted = page_size - TAG_BYTES;
         let record_bytes = inline_len_max(page_size) + LEAF_SLOT_BYTES + RECORD_HEAD_BYTES;
         assert!(HEADER_BYTES + record_bytes + 2 * key_len_max(page_size) <= page_size);
+        let record_bytes = inline_len_max(encrypted) + LEAF_SLOT_BYTES + RECORD_HEAD_BYTES;
+        assert!(HEADER_BYTES + record_bytes + 2 * key_len_max(encrypted) <= encrypted);
         assert!(inline_len_max(page_size) < OVERFLOW_FLAG as usize);
         page_size *= 2;
     }
@@ -172,6 +182,10 @@ pub fn damage(page: &[u8], place: u64) -> Option<String> {
         None
     } else if page.iter().all(|byte| *byte == 0) {
         Some("is all zeroes".to_owned())
+    } else if page.starts_with(&NOT_AUTHENTIC) {
+        Some(
+            "cannot be decrypted: it was changed, or is not of this place in this store".to_owned(),
+        )
     } else if stored != sum {
         Some(format!("has checksum {stored:08x}, its bytes give {sum:08x}"))
     } else if page_of(stored_place) != page_of(place) {

@@ -12,6 +12,7 @@ mod without_superblock;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_engine::StoreOptions;
 use qpair_format::image::{Image, ImageBytes, Record};
 use qpair_format::superblock::Superblock;
 use qpair_format::{Error, ErrorKind, Result};
@@ -20,7 +21,6 @@ pub(crate) use leaves::{Entry, Hole, Part, entries, walk_leaves};
 pub(crate) use logs::read_logs;
 pub(crate) use pages::PageReader;
 use qpair_format::image::RECORD_PAGES;
-use qpair_members::LogPlace;
 pub(crate) use without_superblock::Look;
 
 pub(crate) struct Offline {
@@ -35,22 +35,26 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Opens the store on these members for inspection, with its log in this place. The members
-    /// must be in the order in which the store was created. If no superblock is left, `look` says
-    /// whether the only member is searched for pages in full, or only at its beginning.
+    /// Opens the store on these members for inspection. `options` say where its log is, and with
+    /// which key it is encrypted. The members must be in the order in which the store was created.
+    /// If no superblock is left, `look` says whether the only member is searched for pages in full,
+    /// or only at its beginning.
     ///
     /// # Errors
     /// `Corrupt` or `NotAStore` if neither a superblock nor, in its place, a page can be read;
     /// `Member` if the members do not belong to one store, in order; `Version`; `Interrupted`.
     pub(crate) fn open(
         members: &[Arc<dyn BlockDevice>],
-        log_place: &LogPlace,
+        options: &StoreOptions,
         look: Look<'_>,
     ) -> Result<Self> {
         let mut remarks = Vec::new();
         let superblock = match read_superblocks(members, &mut remarks) {
             Ok(superblock) => superblock,
-            Err(error) if error.kind() == ErrorKind::Version => return Err(error),
+            // The key of an encrypted store is in its superblocks.
+            Err(error) if error.kind() == ErrorKind::Version || options.encryption.is_some() => {
+                return Err(error);
+            }
             Err(error) => {
                 let superblock =
                     without_superblock::superblock_by_pages(members, look)?.ok_or(error)?;
@@ -61,14 +65,20 @@ impl Offline {
                 superblock
             }
         };
-        let device = qpair_members::join(members, superblock.stripe_unit_bytes)?;
+        let key = options.encryption.as_ref();
+        let unlocked = qpair_members::unlock(members.to_vec(), &superblock, key)?;
+        let device = qpair_members::join(&unlocked, superblock.stripe_unit_bytes)?;
         let name = &members[0].info().name;
-        let (log, mut log_fault) = match log_place.look(name, &superblock) {
+        let (log, mut log_fault) = match options.log_place.look(name, &superblock) {
             Ok(log) => (log, None),
             Err(error) => (None, Some(error)),
         };
-        let log_device = log.as_ref().map(|log| log.device.clone());
-        let mut reader = PageReader::new(device, log_device, superblock.page_size as usize)?;
+        let log_device = log
+            .as_ref()
+            .map(|log| qpair_members::unlock_log(log.device.clone(), &superblock, key))
+            .transpose()?;
+        let mut reader = PageReader::new(device, log_device, superblock.page_size as usize)?
+            .with_page_bytes(superblock.page_bytes());
         let checkpoint = read_checkpoint(&mut reader, &superblock, &mut remarks)?;
         if let Some((record, image)) = &checkpoint
             && let Some(log) = &log
@@ -150,7 +160,7 @@ fn read_checkpoint(
 }
 
 fn read_image(reader: &mut PageReader, record: &Record) -> Result<Result<Image>> {
-    let mut bytes = match ImageBytes::new(record, reader.page_size(), reader.capacity()) {
+    let mut bytes = match ImageBytes::new(record, reader.page_bytes(), reader.capacity()) {
         Ok(bytes) => bytes,
         Err(error) => return Ok(Err(error)),
     };

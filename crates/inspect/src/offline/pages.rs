@@ -38,6 +38,8 @@ pub(crate) struct PageReader {
     arena: Arc<Arena>,
     channel: Box<dyn IoChannel>,
     page_size: usize,
+    /// The number of bytes of a page that hold content.
+    page_bytes: usize,
 }
 
 impl PageReader {
@@ -57,7 +59,16 @@ impl PageReader {
                 format!("{} cannot transfer pages of {page_size} bytes", device.info().name),
             ));
         }
-        Ok(Self { device, log_device, arena, channel, page_size })
+        Ok(Self { device, log_device, arena, channel, page_size, page_bytes: page_size })
+    }
+
+    /// Sets the number of bytes of a page that hold content.
+    pub(crate) fn with_page_bytes(self, page_bytes: usize) -> Self {
+        Self { page_bytes, ..self }
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     pub(crate) fn page_size(&self) -> usize {
@@ -127,7 +138,7 @@ impl PageReader {
 
     /// Reads the pages in these places. Returns each page, or its damage, in the same order.
     pub(crate) fn read_pages(&mut self, places: &[u64]) -> Result<Vec<Result<Vec<u8>, String>>> {
-        let page_size = self.page_size;
+        let (page_size, page_bytes) = (self.page_size, self.page_bytes);
         let pages: Vec<u64> = places.iter().map(|place| page_of(*place)).collect();
         let ranges: Vec<_> =
             pages.iter().map(|page_id| (page_id * page_size as u64, page_size)).collect();
@@ -135,7 +146,7 @@ impl PageReader {
             pages.iter().map(|page_id| Err(format!("page {page_id} cannot be read"))).collect();
         self.read_ranges(&ranges, |index, bytes| {
             let page_id = pages[index];
-            if let Some(bytes) = bytes {
+            if let Some(bytes) = bytes.map(|bytes| &bytes[..page_bytes]) {
                 found[index] = match damage(bytes, places[index]) {
                     Some(damage) => Err(format!("page {page_id} {damage}")),
                     None => Ok(bytes.to_vec()),

@@ -62,7 +62,9 @@ pub(super) fn superblock_by_pages(
                 unfinished: false,
                 extents: false,
                 renames: false,
+                compressed: false,
                 log: None,
+                key_slot: None,
             }));
         }
         from += part.len() as u64;

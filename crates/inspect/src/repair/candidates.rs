@@ -114,8 +114,10 @@ pub(super) fn scan(
 ) -> Result<BTreeMap<u32, Vec<Candidate>>> {
     let mut found: BTreeMap<u32, Vec<Candidate>> = BTreeMap::new();
     let (page_size, capacity) = (reader.page_size(), reader.capacity());
+    let page_bytes = reader.page_bytes();
     let pages_at_once = (reader.transfer_bytes() / page_size).max(1) as u64;
     let mut look = |page_id: u64, page: &[u8]| {
+        let page = &page[..page_bytes];
         let place = own_place(page, page_id);
         if page[field::KIND] != PageKind::Leaf as u8 || damage(page, place).is_some() {
             return;

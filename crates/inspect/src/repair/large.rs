@@ -6,20 +6,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_block::BlockDevice;
+use qpair_engine::StoreOptions;
 use qpair_format::Result;
 use qpair_format::log::Operation;
 
 use super::save::read_large;
 use crate::offline::{Offline, read_logs};
-use qpair_members::LogPlace;
 
 /// Describes the large values that cannot be read. A value that a later commit replaced may be
 /// gone, and does not count.
 pub(super) fn unreadable(
     members: &[Arc<dyn BlockDevice>],
-    log_place: &LogPlace,
+    options: &StoreOptions,
 ) -> Result<Vec<String>> {
-    let Offline { mut reader, checkpoint, .. } = Offline::open(members, log_place, None)?;
+    let Offline { mut reader, checkpoint, .. } = Offline::open(members, options, None)?;
     let Some((record, image)) = checkpoint else { return Ok(Vec::new()) };
     let mut values = BTreeMap::new();
     read_logs(&mut reader, &record, &image.logs, |_, _, _, record| {

@@ -57,7 +57,7 @@ pub fn repair(
         return Ok(RepairReport { healthy: true, harmless, ..RepairReport::default() });
     }
     let search = |done, all| progress(RepairStep::Search, done, all);
-    let mut offline = Offline::open(members, &options.log_place, Some(&search))?;
+    let mut offline = Offline::open(members, options, Some(&search))?;
     let mut remarks = faults;
     remarks.append(&mut offline.remarks);
     let target = make_target(offline.superblock.page_size as usize)?;
@@ -110,7 +110,7 @@ fn examine(
     store.close()?;
     let mut faults = report.faults;
     if faults.is_empty() {
-        faults = examine_log(members, &options.log_place)?;
+        faults = examine_log(members, options)?;
     }
     if faults.len() > FAULTS_MAX {
         let more = faults.split_off(FAULTS_MAX).len();
@@ -127,20 +127,23 @@ fn examine(
 /// # Errors
 /// As [`dump_log`], except that a log that is missing or cannot be read is a fault and not an
 /// error.
-pub fn examine_log(members: &[Arc<dyn BlockDevice>], log_place: &LogPlace) -> Result<Vec<String>> {
+pub fn examine_log(
+    members: &[Arc<dyn BlockDevice>],
+    options: &StoreOptions,
+) -> Result<Vec<String>> {
     let mut has_large = false;
     let look = &mut |entry: &LogEntry<'_>| {
         has_large |= entry.operations.iter().any(|operation| operation.large.is_some());
         ControlFlow::Continue(())
     };
-    let fault = match dump_log(members, log_place, look) {
+    let fault = match dump_log(members, options, look) {
         Ok(log) if log.damaged => {
             "the log is damaged: commits that were durable are missing".to_owned()
         }
         Ok(log) if log.unreadable => {
             "the end of the log cannot be read: commits that were durable may be missing".to_owned()
         }
-        Ok(_) if has_large => return large::unreadable(members, log_place),
+        Ok(_) if has_large => return large::unreadable(members, options),
         Ok(_) => return Ok(Vec::new()),
         // The log device was not given, is of another moment, or cannot be read.
         Err(error) if matches!(error.kind(), ErrorKind::Member | ErrorKind::Io) => {

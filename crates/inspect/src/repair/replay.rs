@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use qpair_format::image::Record as Checkpoint;
 use qpair_format::log::Operation;
 use qpair_format::page::key_len_max;
+use qpair_format::values::Compression;
 use qpair_format::{ErrorKind, Result};
 
 use super::save::{note_large, read_large};
@@ -42,7 +43,8 @@ impl Tables<'_> {
         let table = match self.open.get(&tree) {
             Some(table) => table.clone(),
             None => {
-                let table = self.target.table(&self.report[index].name)?;
+                let compression = Compression::of_tree(tree);
+                let table = self.target.table_of_stored(&self.report[index].name, compression)?;
                 self.open.insert(tree, table.clone());
                 table
             }
@@ -166,7 +168,7 @@ pub(super) fn replay(
         saved,
         open: BTreeMap::new(),
         report: &mut salvage.report.tables,
-        key_len_max: key_len_max(salvage.offline.reader.page_size()),
+        key_len_max: key_len_max(salvage.offline.reader.page_bytes()),
         missing: BTreeSet::new(),
     };
     let mut commits = 0u64;

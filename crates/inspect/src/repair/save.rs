@@ -4,6 +4,7 @@ use std::sync::mpsc::sync_channel;
 
 use qpair_format::large::{Descriptor, Extents, ListReader, part_of};
 use qpair_format::page::{Node, words_of};
+use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::candidates::{Candidates, StandIn, is_below};
@@ -106,7 +107,7 @@ fn extents_of(reader: &mut PageReader, descriptor: Descriptor) -> Result<Option<
 
 /// Reads a large value. Returns `None` if it cannot be read in full.
 pub(super) fn read_large(reader: &mut PageReader, encoded: &[u8]) -> Result<Option<Vec<u8>>> {
-    let Ok(descriptor) = Descriptor::decode(encoded, reader.page_size()) else { return Ok(None) };
+    let Ok(descriptor) = Descriptor::decode(encoded, reader.page_bytes()) else { return Ok(None) };
     let Some(extents) = extents_of(reader, descriptor)? else { return Ok(None) };
     let (mut value, mut part) = (Vec::new(), 0);
     let pages: Vec<u64> = extents.pages().collect();
@@ -174,7 +175,8 @@ pub(super) fn save_table(
     root: Option<u64>,
     name: &str,
 ) -> Result<RepairedTable> {
-    let table = salvage.target.table(name)?;
+    // Values are copied as they are stored.
+    let table = salvage.target.table_of_stored(name, Compression::of_tree(tree))?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
     if qpair_engine::is_stepped_here() {
         // A thread that steps the new store's workers must not wait for another thread, so all

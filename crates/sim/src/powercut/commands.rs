@@ -25,11 +25,13 @@ impl Load<'_> {
     pub(super) fn command(
         &self,
         program: &Path,
+        folder: &Path,
         rig: &Rig,
         action: Action,
         rng: &mut Rng,
     ) -> Result<(), String> {
-        let call = self.call(rig, action, rng);
+        let mut call = self.call(rig, action, rng);
+        call.arguments.extend(self.plan.key_arguments(folder)?);
         self.recorder.mark(Mark::Command);
         let operation = call.operation.map(|operation| self.begin(self.plan.writers, operation));
         run(program, &call.arguments, &call.input)?;

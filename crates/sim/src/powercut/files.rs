@@ -32,6 +32,8 @@ pub(super) fn judge_files(
     for log in log {
         store.extend(["--log-device", log]);
     }
+    let key = plan.key_arguments(folder)?;
+    store.extend(key.iter().map(String::as_str));
     // Pages may be smaller than the blocks of this file system.
     store.extend(["--buffered", "--workers", "1", "--memory", "8MiB"]);
     // The exit code is 1 also for a superblock that the cut tore whose second copy is whole.

@@ -48,9 +48,18 @@ pub(super) fn judge(
 }
 
 /// Judges a store that a command made, with options of its own.
-pub(super) fn judge_made(images: &[Image], expected: &Expected<'_>) -> Result<(), String> {
+pub(super) fn judge_made(
+    plan: &Plan,
+    images: &[Image],
+    expected: &Expected<'_>,
+) -> Result<(), String> {
     let members = devices(images)?;
-    let options = StoreOptions { memory_bytes: 16 << 20, workers: 1, ..StoreOptions::default() };
+    let options = StoreOptions {
+        memory_bytes: 16 << 20,
+        workers: 1,
+        encryption: plan.key(),
+        ..StoreOptions::default()
+    };
     let store = match Store::open(members.clone(), &options) {
         Ok(store) => store,
         Err(error) if !expected.is_made && is_nobodys(&error) => return Ok(()),

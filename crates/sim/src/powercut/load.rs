@@ -145,9 +145,9 @@ impl Load<'_> {
         life: &Life,
         rng: &mut Rng,
     ) -> Result<(), String> {
-        let tables = TABLES.map(|name| store.table(name).map_err(said("making a table")));
-        let [left, right] = tables;
-        let tables = [left?, right?];
+        let made = said("making a table");
+        let right = store.compressed_table(TABLES[1], self.plan.compression);
+        let tables = [store.table(TABLES[0]).map_err(&made)?, right.map_err(&made)?];
         let named = |name: &str| &tables[usize::from(name == TABLES[1])];
         for _ in 0..life.operations {
             if rng.u8(0..12) == 0 {

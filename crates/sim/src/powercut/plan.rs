@@ -1,17 +1,21 @@
 //! The plan of a run, determined by its seed.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use fastrand::Rng;
 use qpair_block::BlockDevice;
-use qpair_engine::{Canary, LogPlace, StoreOptions};
+use qpair_crypt::EncryptionKey;
+use qpair_engine::{Canary, Compression, Encryption, LogPlace, StoreOptions};
 
 use super::record::Shape;
 
 /// The size of a member, and of a log device, in bytes.
 const MEMBER_BYTES: u64 = 48 << 20;
 const LOG_DEVICE_BYTES: u64 = 16 << 20;
+/// The key of encrypted stores.
+const KEY: [u8; 32] = *b"a key for stores that lose power";
 
 /// A fault to plant, which must be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +100,9 @@ pub(super) struct Plan {
     checkpoint_bytes: u64,
     pub(super) has_log: bool,
     pub(super) value_bytes_max: usize,
+    pub(super) encrypted: bool,
+    /// The compression of one of the tables.
+    pub(super) compression: Compression,
     /// Whether large values have several runs of pages.
     in_pieces: bool,
     pub(super) lives: Vec<Life>,
@@ -141,6 +148,12 @@ impl Plan {
             checkpoint_bytes: one_of(rng, &[64 << 10, 256 << 10, 4 << 20]),
             has_log,
             value_bytes_max: one_of(rng, &[100, 1000, 12_000, 40_000]),
+            encrypted: seed % 4 == 1,
+            compression: match seed % 5 {
+                1 => Compression::Lz4,
+                3 => Compression::Zstd,
+                _ => Compression::None,
+            },
             in_pieces: rng.bool(),
             lives,
             fault,
@@ -159,6 +172,21 @@ impl Plan {
         Shape { size_bytes: MEMBER_BYTES, block_bytes: self.block_bytes }
     }
 
+    /// Returns the key of the stores.
+    pub(super) fn key(&self) -> Option<Arc<dyn Encryption>> {
+        self.encrypted.then(|| Arc::new(EncryptionKey::from_bytes(KEY)) as Arc<dyn Encryption>)
+    }
+
+    /// Returns the arguments by which a command gets the key, from a file in this folder.
+    pub(super) fn key_arguments(&self, folder: &Path) -> Result<Vec<String>, String> {
+        if !self.encrypted {
+            return Ok(Vec::new());
+        }
+        let file = folder.join("key");
+        std::fs::write(&file, KEY).map_err(|error| format!("writing a key file: {error}"))?;
+        Ok(vec!["--key-file".to_owned(), file.display().to_string()])
+    }
+
     /// Returns the members and the options for a store on these devices. No bug is planted.
     pub(super) fn store(
         &self,
@@ -174,6 +202,7 @@ impl Plan {
             log: self.has_log,
             log_place: log.into_iter().next().map_or(LogPlace::Unsaid, LogPlace::Device),
             run_pages_max: if self.in_pieces { 3 } else { u64::MAX },
+            encryption: self.key(),
             ..defaults
         };
         (devices, options)
@@ -195,16 +224,18 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { members, page_size, block_bytes, writers, workers, frames, .. } = self;
+        let Self { members, page_size, block_bytes, writers, workers, frames, compression, .. } =
+            self;
         let kept = match (self.has_log, self.has_log_device) {
             (false, _) => "without a log",
             (true, false) => "its log in it",
             (true, true) => "with a log device",
         };
         let way = if self.through_target { ", through qpair target" } else { "" };
+        let encrypted = if self.encrypted { ", encrypted" } else { "" };
         write!(
             f,
-            "{members} members, {kept}{way}; {writers} writers, {workers} workers, {frames} pages of {page_size} bytes, blocks of {block_bytes}; commands"
+            "{members} members, {kept}{way}{encrypted}, compression {compression}; {writers} writers, {workers} workers, {frames} pages of {page_size} bytes, blocks of {block_bytes}; commands"
         )?;
         for life in &self.lives {
             match life.action {

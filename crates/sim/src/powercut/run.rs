@@ -116,7 +116,7 @@ impl Run<'_> {
         let load = Load { plan: self.plan, recorder: &rig.recorder, history: &history, stamps };
         load.run(&rig, life, before.bounds.as_deref(), rng)?;
         if let (Some(action), Some(program)) = (life.action, self.program) {
-            load.command(program, &rig, action, rng)?;
+            load.command(program, self.folder, &rig, action, rng)?;
         }
         let record = rig.stop()?;
         let history = history.into_inner();
@@ -206,7 +206,7 @@ impl Run<'_> {
             let all = lived.history.bounds(lived.record.marks(usize::MAX));
             let expected =
                 Expected { history: &lived.history, bounds: &all, is_made: has(Mark::Made) };
-            judge_made(made, &expected)
+            judge_made(self.plan, made, &expected)
                 .map_err(|wrong| format!("the store that was made: {wrong}"))?;
         }
         Ok(found.map(|_| (history.clone(), bounds)))

@@ -141,7 +141,8 @@ impl Run {
             let writes = BTreeMap::from([(key_of(slot), Some(value))]);
             (notes.oracle.asks(began, Vec::new(), writes, false), number)
         });
-        let table = match store.table(&name_of(slot)) {
+        let name = name_of(slot);
+        let table = match store.compressed_table(&name, self.scenario.compression(&name)) {
             Ok(table) => table,
             Err(error) => return self.errand_failed("making a table", &error),
         };

@@ -21,7 +21,8 @@ impl Run {
         }
         self.begin_well()?;
         let Some(store) = self.open()? else { return Ok(true) };
-        let filled = match store.table(TABLES[0]) {
+        let compression = self.scenario.compression(TABLES[0]);
+        let filled = match store.compressed_table(TABLES[0], compression) {
             Ok(table) => self.fill(&table),
             // There is not even room to create the table.
             Err(error) if error.kind() == ErrorKind::NoSpace => {

@@ -76,7 +76,7 @@ impl Run {
         fastrand::seed(seed);
         let mut rng = Rng::with_seed(seed);
         let canary = plan.engine_canary();
-        let scenario = Scenario::new(&mut rng).shaped_for(canary).aligned(seed);
+        let scenario = Scenario::new(&mut rng).shaped_for(canary).aligned(seed).transformed(seed);
         let scenario = if plan.only_lists { scenario.for_lists() } else { scenario };
         let (scenario, world) = match plan.devices {
             Devices::Sim => {

@@ -1,7 +1,10 @@
 //! The configuration of one run, determined by its seed alone.
 
+use std::sync::Arc;
+
 use fastrand::Rng;
-use qpair_engine::{Canary, Durability, StoreOptions};
+use qpair_crypt::EncryptionKey;
+use qpair_engine::{Canary, Compression, Durability, Encryption, StoreOptions};
 use qpair_sim_block::{SimFaults, SimLatency};
 
 #[derive(Clone, Debug)]
@@ -19,6 +22,10 @@ pub(crate) struct Scenario {
     /// The alignment of memory that the devices require, in bytes. In some runs it is larger than
     /// their blocks.
     pub(crate) memory_alignment_bytes: u32,
+    /// Whether the store is encrypted.
+    pub(crate) encrypted: bool,
+    /// The number of tables in four whose values are compressed.
+    pub(crate) compressed_tables: u8,
     pub(crate) latency: SimLatency,
     pub(crate) keys: u16,
     pub(crate) lives: u32,
@@ -53,6 +60,9 @@ const CHECKPOINT_BYTES: [u64; 5] = [1, 16 << 10, 64 << 10, 256 << 10, 256 << 20]
 
 /// Turns the seed of a run into the seed of its memory alignment.
 const ALIGNMENT_SEED: u64 = 0x616C_6967_6E65_6421;
+
+/// Turns the seed of a run into the seed of its encryption and compression.
+const TRANSFORMATION_SEED: u64 = 0x6372_7970_7465_6421;
 
 /// The factor by which the incarnations of a few stores are longer: trees get deep, leave memory,
 /// and shrink again.
@@ -131,6 +141,8 @@ impl Scenario {
             },
             volatile_write_cache: rng.u8(0..8) != 0,
             memory_alignment_bytes: 1,
+            encrypted: false,
+            compressed_tables: 0,
             latency: SimLatency {
                 read_ns: mean_ns(rng, 100_000),
                 write_ns: mean_ns(rng, 50_000),
@@ -190,6 +202,26 @@ impl Scenario {
         Self { memory_alignment_bytes: if is_aligned { 4096 } else { 1 }, ..self }
     }
 
+    /// Returns this scenario with, in one run of four, an encrypted store, and in one of three,
+    /// compressed tables. The choices have their own generator, so that the other seeds do not
+    /// change.
+    pub(crate) fn transformed(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ TRANSFORMATION_SEED);
+        let encrypted = rng.u8(0..4) == 0;
+        let compressed_tables = if rng.u8(0..3) == 0 { rng.u8(1..=4) } else { 0 };
+        Self { encrypted, compressed_tables, ..self }
+    }
+
+    /// Returns the compression for a new table of this name.
+    pub(crate) fn compression(&self, name: &str) -> Compression {
+        let number = name.bytes().fold(0, u8::wrapping_add) % 8;
+        match (number / 2 < self.compressed_tables, number.is_multiple_of(2)) {
+            (false, _) => Compression::None,
+            (true, false) => Compression::Lz4,
+            (true, true) => Compression::Zstd,
+        }
+    }
+
     /// Returns this scenario for disks behind an HBA. They do not grow, are not small, and keep no
     /// more requests than their controller has room for.
     pub(crate) fn on_hba(self) -> Self {
@@ -242,6 +274,10 @@ impl Scenario {
             reads: if self.batch == 1 { 2 } else { 0 },
             page_size: self.page_size,
             stripe_unit_bytes: self.stripe_unit_bytes,
+            encryption: self.encrypted.then(|| {
+                let key = EncryptionKey::from_bytes([self.page_size as u8; 32]).simulated();
+                Arc::new(key) as Arc<dyn Encryption>
+            }),
             ..defaults
         }
     }

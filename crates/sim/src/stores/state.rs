@@ -17,7 +17,10 @@ pub(super) struct State {
 
 impl Run {
     pub(super) fn tables(&self, store: &Store) -> Result<Vec<Table>, Cut> {
-        let open = |name: &&str| store.table(name).map_err(|e| self.judge_error("a table", &e));
+        let open = |name: &&str| {
+            let table = store.compressed_table(name, self.scenario.compression(name));
+            table.map_err(|error| self.judge_error("a table", &error))
+        };
         TABLES.iter().map(open).collect()
     }
 

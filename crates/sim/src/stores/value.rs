@@ -42,7 +42,8 @@ pub(crate) struct Value {
 impl Value {
     pub(crate) const LEN_MIN: u32 = 12;
 
-    /// Returns the value's bytes: its number, its length, and bytes that follow from the number.
+    /// Returns the value's bytes: its number, its length, and bytes that follow from the number. In
+    /// two of three values each word of them comes several times, so that they can be compressed.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len as usize);
         bytes.extend_from_slice(&self.id.to_le_bytes());
@@ -50,7 +51,8 @@ impl Value {
         let mut word = self.id;
         while bytes.len() < self.len as usize {
             word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-            bytes.extend_from_slice(&word.to_le_bytes());
+            let times = if self.id.is_multiple_of(3) { 1 } else { 8 };
+            (0..times).for_each(|_| bytes.extend_from_slice(&word.to_le_bytes()));
         }
         bytes.truncate(self.len as usize);
         bytes

@@ -125,6 +125,7 @@ impl Lookups {
             cycles: self.device.cycles,
             parent_hints: !self.device.no_parent_hints,
             log_device: self.device.log(),
+            encryption_key: self.device.key(),
             durability: self.durability,
         };
         let outcome = run(workload, &options, &Bar::new(interrupt.clone()));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use qpair::{Isolation, Mode};
+use qpair::{EncryptionKey, Isolation, Mode};
 use qpair_bench::{PartReport, StoreKv, StoreKvOptions, StoreKvReport, Warmed, warm};
 use qpair_machine::{Bounds, STORE_MEMORY_BYTES};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::parse::number::{
     WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds, parse_size,
 };
-use crate::parse::store::LogDeviceArgs;
+use crate::parse::store::{KeyArgs, LogDeviceArgs};
 use crate::show::bar::Bar;
 use crate::show::output::{aligned, print_report};
 use crate::show::text::{count, counted, size};
@@ -82,11 +82,18 @@ pub(super) struct DeviceArgs {
 
     #[command(flatten)]
     log: LogDeviceArgs,
+
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 impl DeviceArgs {
     pub(super) fn log(&self) -> Option<PathBuf> {
         self.log.device().map(Path::to_owned)
+    }
+
+    pub(super) fn key(&self) -> Option<EncryptionKey> {
+        self.key.key().cloned()
     }
 }
 
@@ -166,6 +173,7 @@ impl RunArgs {
             cycles: self.device.cycles,
             parent_hints: !self.device.no_parent_hints,
             log_device: self.device.log(),
+            encryption_key: self.device.key(),
             isolation: if self.serializable {
                 Isolation::Serializable
             } else {

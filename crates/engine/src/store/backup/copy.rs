@@ -19,9 +19,8 @@ const SUSPECTS_MAX: usize = 16;
 /// image's trees. Returns a description of each page that is damaged or is not the one that the
 /// image refers to.
 pub(super) fn copy_pages(
-    source: &Arc<dyn BlockDevice>,
-    target: &Arc<dyn BlockDevice>,
-    page_size: usize,
+    (source, target): (&Arc<dyn BlockDevice>, &Arc<dyn BlockDevice>),
+    (page_size, page_bytes): (usize, usize),
     pages: &Bitmap,
     roots: impl Iterator<Item = u64>,
     progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
@@ -61,10 +60,10 @@ pub(super) fn copy_pages(
             match (op, result, buffer) {
                 (Op::Read, Ok(()), Some(mut buffer)) if outcome.is_ok() => {
                     for (page_id, offset) in (first..).zip((0..len).step_by(page_size)) {
-                        let page = &buffer.as_slice()[offset..offset + page_size];
+                        let page = &buffer.as_slice()[offset..offset + page_bytes];
                         match damage(page, own_place(page, page_id)) {
                             None => {
-                                let part = buffer.part_mut(offset, page_size);
+                                let part = buffer.part_mut(offset, page_bytes);
                                 tally.take(Node::new(part.read()));
                             }
                             Some(damage) if suspects.len() < SUSPECTS_MAX => {
@@ -126,7 +125,7 @@ impl PageWriter {
         })?;
         buffer.copy_from(0, page);
         let offset_bytes = page_id * self.page_size as u64;
-        self.run(Request::write(offset_bytes, page.len() as u32, buffer, 0))
+        self.run(Request::write(offset_bytes, self.page_size as u32, buffer, 0))
     }
 
     pub(super) fn flush(&mut self) -> Result<()> {

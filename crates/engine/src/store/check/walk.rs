@@ -8,8 +8,10 @@ use qpair_format::large::{Descriptor, Extents, ListReader};
 use qpair_format::page::{Expected, Node, child_of};
 use qpair_format::place::page_of;
 use qpair_format::superblock::SUPERBLOCK_BYTES;
+use qpair_format::values::Compression;
 
 use super::super::StoreInner;
+use super::compressed::Assembly;
 use super::read::read_all;
 use super::{CheckReport, Content, Finding, Job, Role, TableCheck, TableRoot};
 use crate::pool::Root;
@@ -61,6 +63,7 @@ pub(super) struct Walk<'a> {
     claimed_pages: u64,
     roots: VecDeque<Job>,
     values: VecDeque<Value>,
+    assembly: Assembly,
     /// Partly read lists of large values' runs.
     lists: BTreeMap<(u64, u64), ListReader>,
     open: Vec<Open>,
@@ -85,6 +88,7 @@ impl<'a> Walk<'a> {
             claimed_pages: 0,
             roots: VecDeque::new(),
             values: VecDeque::new(),
+            assembly: Assembly::default(),
             lists: BTreeMap::new(),
             open: Vec::new(),
             running: VecDeque::new(),
@@ -284,7 +288,8 @@ impl<'a> Walk<'a> {
         if value.runs.is_empty() {
             self.values.pop_front();
         }
-        Some(Job { table, place: page_id, role: Role::Part { descriptor, part } })
+        let compression = Compression::of_tree(self.tree_ids[table]);
+        Some(Job { table, place: page_id, role: Role::Part { descriptor, part, compression } })
     }
 
     /// Returns the next child of the inner page that was opened last, if it can be read.
@@ -318,9 +323,12 @@ impl<'a> Walk<'a> {
                 entry.overflow_pages += 1;
                 self.take_list(table, page_id, descriptor, page);
             }
-            Content::Part { used_bytes } => {
+            Content::Part { used_bytes, compressed } => {
                 entry.overflow_pages += 1;
                 entry.used_bytes += used_bytes;
+                if let Some(fault) = compressed.and_then(|part| self.assembly.take(part)) {
+                    self.page_fault(table, page_id, &format!("ends a large value: {fault}"));
+                }
             }
             Content::Inner { used_bytes, image } => {
                 entry.inner_pages += 1;

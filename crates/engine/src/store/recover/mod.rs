@@ -227,7 +227,7 @@ impl StoreInner {
         let known = self.shared.forest.roots().get(&id).copied();
         match known {
             None => Ok(None),
-            Some(Root::Open(root)) => Ok(Some(Tree { id, root })),
+            Some(Root::Open(root)) => Ok(Some(Tree::new(id, root))),
             Some(Root::Closed(_)) => open_tree(&self.shared, id).await.map(Some),
         }
     }

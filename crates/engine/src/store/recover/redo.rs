@@ -365,7 +365,7 @@ impl Maker<'_> {
     /// still has its pages.
     fn take(&self, descriptor: &[u8]) -> Result<bool> {
         let shared = &self.inner.shared;
-        let descriptor = Descriptor::decode(descriptor, shared.page_size)?;
+        let descriptor = Descriptor::decode(descriptor, shared.page_bytes)?;
         // Otherwise the pages belong to another value, which is possible only if a later commit
         // replaced this one.
         let extents = self.large.get(descriptor);
@@ -378,7 +378,7 @@ impl Maker<'_> {
     /// Frees the pages of a large value that the logs put and replaced.
     fn give_up(&self, descriptor: &[u8]) {
         let shared = &self.inner.shared;
-        if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_size)
+        if let Ok(descriptor) = Descriptor::decode(descriptor, shared.page_bytes)
             && let Some(extents) = self.large.get(descriptor)
         {
             shared.free_extents(extents);

@@ -262,7 +262,7 @@ impl Logs {
                 found.bytes += record.bytes() as u64;
                 for operation in record.operations() {
                     if let Operation::PutLarge { descriptor, .. } = operation {
-                        let descriptor = Descriptor::decode(&descriptor, shared.page_size)?;
+                        let descriptor = Descriptor::decode(&descriptor, shared.page_bytes)?;
                         found.large.take_over(shared, descriptor).await?;
                     }
                 }

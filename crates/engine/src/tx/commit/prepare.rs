@@ -96,7 +96,7 @@ impl Preparing {
         let before = before.filter(|beside| was_split || beside.leaf.0 == cursor_hint.leaf.0);
         self.reach.add(&shared.pool, item.tree, cursor_hint.leaf, was_split);
         if cut.is_some() {
-            self.reach.add_new(shared.page_size, item.key.len());
+            self.reach.add_new(shared.page_bytes, item.key.len());
         }
         let before = cut.unwrap_or_else(|| before.map_or(0, |beside| beside.bytes));
         let bytes_all = before + bytes as isize;

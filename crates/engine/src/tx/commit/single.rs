@@ -20,7 +20,7 @@ pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> R
 
 /// Removes a record; returns whether there was one.
 pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool> {
-    if key.len() > key_len_max(tx.shared.page_size) {
+    if key.len() > key_len_max(tx.shared.page_bytes) {
         return Ok(false);
     }
     let mut core = begin(tx);

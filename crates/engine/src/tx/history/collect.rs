@@ -396,7 +396,7 @@ impl Tx {
 
 /// Returns the device space of a large value, in bytes.
 fn large_bytes(shared: &Shared, descriptor: &[u8]) -> u64 {
-    let pages = Descriptor::decode(descriptor, shared.page_size).map_or(0, |value| value.pages);
+    let pages = Descriptor::decode(descriptor, shared.page_bytes).map_or(0, |value| value.pages);
     u64::from(pages) * shared.page_size as u64
 }
 

@@ -39,11 +39,11 @@ impl<'a> RunWriter<'a> {
     /// Creates a writer for a run whose images have no timestamp above `bound`, and about `bytes`
     /// bytes.
     pub(super) fn new(tx: &'a Arc<Tx>, bound: u64, bytes: u64) -> Self {
-        let pages_left = bytes / (tx.shared.page_size - HEADER_BYTES) as u64 + 1;
+        let pages_left = bytes / (tx.shared.page_bytes - HEADER_BYTES) as u64 + 1;
         Self {
             tx,
             run: SortedRun::new(tx, bound),
-            page: Vec::with_capacity(tx.shared.page_size),
+            page: Vec::with_capacity(tx.shared.page_bytes),
             count: 0,
             page_id: 0,
             room: 0..0,
@@ -61,7 +61,7 @@ impl<'a> RunWriter<'a> {
     }
 
     pub(super) async fn push(&mut self, image: &BeforeImageRef<'_>) -> Result<()> {
-        if self.page.len() + image.size_bytes() > self.tx.shared.page_size {
+        if self.page.len() + image.size_bytes() > self.tx.shared.page_bytes {
             self.write_page().await?;
         }
         if self.count == 0 {
@@ -98,7 +98,7 @@ impl<'a> RunWriter<'a> {
         if self.count == 0 {
             return Ok(());
         }
-        self.page.resize(self.tx.shared.page_size, 0);
+        self.page.resize(self.tx.shared.page_bytes, 0);
         self.page[field::KIND] = PageKind::History as u8;
         self.page[field::COUNT..field::COUNT + 2].copy_from_slice(&self.count.to_le_bytes());
         let number = self.run.number().to_le_bytes();

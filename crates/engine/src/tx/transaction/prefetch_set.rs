@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn keys_are_met_in_their_order() {
         let mut ahead = PrefetchSet::default();
-        let tree = Tree { id: 1, root: FrameIndex(0) };
+        let tree = Tree::new(1, FrameIndex(0));
         for key in [b"a", b"b", b"c", b"d"] {
             ahead.push(tree, key);
         }

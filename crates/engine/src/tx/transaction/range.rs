@@ -380,7 +380,8 @@ pub(crate) async fn next_into(
     if cursor.end.pace.is_over() {
         return Ok(false);
     }
-    let page_size = cursor.tx.shared.page_size;
+    let (page_bytes, start) = (cursor.tx.shared.page_bytes, value.len());
+    let compression = cursor.tree.compression;
     loop {
         if let Some((found, bytes, large)) = cursor.end.peek() {
             if cursor.end.is_past_limit(found) {
@@ -391,9 +392,9 @@ pub(crate) async fn next_into(
             if !large {
                 value.extend_from_slice(bytes);
                 cursor.end.step(true);
-                return Ok(true);
+                return compression.decode(true, value, start);
             }
-            let descriptor = Descriptor::decode(bytes, page_size)?;
+            let descriptor = Descriptor::decode(bytes, page_bytes)?;
             let shared = cursor.tx.shared.clone();
             // If the caller drops this future while it waits, the next call returns the record.
             let read = read_large(&shared, descriptor, value).await;
@@ -401,7 +402,7 @@ pub(crate) async fn next_into(
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
             shared.check_table(cursor.tree)?;
-            return read;
+            return compression.decode(read?, value, start);
         }
         if cursor.end.from.is_none() {
             return Ok(false);
@@ -429,9 +430,10 @@ pub(crate) fn next_inline(
             if large {
                 return Ok(None);
             }
-            let record = (key.to_vec(), value.to_vec());
+            let (key, mut value) = (key.to_vec(), value.to_vec());
             cursor.end.step(true);
-            return Ok(Some(Some(record)));
+            cursor.tree.compression.decode(true, &mut value, 0)?;
+            return Ok(Some(Some((key, value))));
         }
         if cursor.end.from.is_none() {
             return Ok(Some(None));

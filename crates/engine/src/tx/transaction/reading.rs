@@ -129,7 +129,7 @@ pub(super) async fn resolve(
         Found::Nothing => Ok(false),
         Found::Overflow => {
             let encoded = value.split_off(start);
-            let descriptor = Descriptor::decode(&encoded, shared.page_size)?;
+            let descriptor = Descriptor::decode(&encoded, shared.page_bytes)?;
             read_large(shared, descriptor, value).await
         }
     }

@@ -59,7 +59,7 @@ impl SnapshotCore {
         let found = read_at(&self.0.tx, tree, key, self.0.timestamp, value).await;
         let there = self.check().and_then(|()| self.check_table(tree));
         there.inspect_err(|_| value.truncate(start))?;
-        found
+        tree.compression.decode(found?, value, start)
     }
 
     pub(crate) fn get_inline(&self, tree: Tree, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
@@ -78,7 +78,10 @@ impl SnapshotCore {
         self.check()?;
         self.check_table(tree)?;
         Ok(match found {
-            Some(Found::Value) => Some(Some(value)),
+            Some(Found::Value) => {
+                tree.compression.decode(true, &mut value, 0)?;
+                Some(Some(value))
+            }
             Some(Found::Nothing) => Some(None),
             Some(Found::Overflow) | None => None,
         })

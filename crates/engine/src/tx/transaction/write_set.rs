@@ -182,7 +182,7 @@ impl WriteSet {
     fn item(&self, index: u32) -> Item<'_> {
         let entry = &self.entries[index as usize];
         Item {
-            tree: Tree { id: entry.tree, root: entry.root },
+            tree: Tree::new(entry.tree, entry.root),
             key: self.key(entry),
             row: entry.row,
             cursor_hint: entry.cursor_hint,
@@ -419,7 +419,7 @@ mod tests {
                         (random.u8(0..4) != 0).then(|| vec![random.u8(..); random.usize(0..12)]);
                     let write = value.as_deref().map_or(Write::Delete, Write::Inline);
                     let place = (RowRef::decode(0), None);
-                    set.put(Tree { id: tree, root }, &key, place, write, usize::MAX).unwrap();
+                    set.put(Tree::new(tree, root), &key, place, write, usize::MAX).unwrap();
                     model.insert((tree, key), value);
                 }
                 980..990 => copies.push((set.mark(), model.clone())),

@@ -17,6 +17,7 @@ use crate::tx::versions::RowRef;
 impl TxState {
     pub(crate) async fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_write(tree, key, value)?;
+        let value = &*self.tx.shared.stored(tree, value)?;
         let row = self.lock_row(tree, key).await?;
         self.enter_value(tree, key, row, value).await
     }
@@ -25,6 +26,7 @@ impl TxState {
     /// to wait.
     pub(crate) fn put_inline(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
+        let value = &*self.tx.shared.stored(tree, value)?;
         if needs_overflow(self.shared(), key, value) {
             return Ok(false);
         }
@@ -45,6 +47,7 @@ impl TxState {
         value: &[u8],
     ) -> Result<Option<bool>> {
         self.check_write(tree, key, value)?;
+        let value = &*self.tx.shared.stored(tree, value)?;
         if needs_overflow(self.shared(), key, value) {
             return Ok(None);
         }
@@ -116,6 +119,7 @@ impl TxState {
 
     pub(crate) async fn insert(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
+        let value = &*self.tx.shared.stored(tree, value)?;
         let row = self.lock_row(tree, key).await?;
         if self.is_there(tree, key).await? {
             return Ok(false);
@@ -199,7 +203,10 @@ impl TxState {
             return Ok(false);
         }
         match new {
-            Some(new) => self.enter_value(tree, key, row, new).await?,
+            Some(new) => {
+                let new = &*self.tx.shared.stored(tree, new)?;
+                self.enter_value(tree, key, row, new).await?;
+            }
             None if found => self.enter(tree, key, row, Write::Delete)?,
             None => {}
         }

@@ -16,7 +16,8 @@ use qpair_block::{
     Arena, ArenaOptions, BlockDevice, ChannelOptions, FaultControl, FaultDevice, FaultOptions,
     RamDevice, RamOptions, Request, WaitOptions,
 };
-use qpair_engine::{LogPlace, Store, StoreOptions};
+use qpair_crypt::EncryptionKey;
+use qpair_engine::{Encryption, LogPlace, Store, StoreOptions};
 
 /// The size of the superblocks of a member, in bytes. The member's pages follow.
 pub(crate) const SUPERBLOCK_BYTES: u64 = 64 << 10;
@@ -61,6 +62,15 @@ pub(crate) fn options(page_size: usize, frames: u64) -> StoreOptions {
         log_segment_bytes: 64 << 10,
         ..StoreOptions::default()
     }
+}
+
+/// Returns the options with a key.
+pub(crate) fn encrypted(options: StoreOptions) -> StoreOptions {
+    StoreOptions { encryption: Some(key_of(7)), ..options }
+}
+
+pub(crate) fn key_of(byte: u8) -> Arc<dyn Encryption> {
+    Arc::new(EncryptionKey::from_bytes([byte; 32]))
 }
 
 pub(crate) fn existing(page_size: usize, frames: u64) -> StoreOptions {

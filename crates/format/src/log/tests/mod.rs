@@ -86,7 +86,7 @@ pub(super) fn identity(incarnation: u64, log: u16) -> LogIdentity {
 
 impl Disk {
     pub(super) fn new(block_bytes: u32, segment_bytes: u32) -> Self {
-        let geometry = LogGeometry { block_bytes, segment_bytes };
+        let geometry = LogGeometry { block_bytes, segment_bytes, tag_bytes: 0 };
         // The space before the log has other content.
         Self { bytes: Vec::new(), geometry, next_free: u64::from(block_bytes) * 3 }
     }

@@ -34,31 +34,32 @@ impl TxState {
         value: &mut Vec<u8>,
     ) -> Result<bool> {
         self.check(tree)?;
+        let start = value.len();
         if let Some(own) = self.writes.get(tree.id, key) {
-            return match own.write {
+            let found = match own.write {
                 Write::Delete => Ok(false),
                 Write::Inline(bytes) => {
                     value.extend_from_slice(bytes);
                     Ok(true)
                 }
                 Write::Large(descriptor) => {
-                    let descriptor = Descriptor::decode(descriptor, self.shared().page_size)?;
+                    let descriptor = Descriptor::decode(descriptor, self.shared().page_bytes)?;
                     read_large(self.shared(), descriptor, value).await
                 }
             };
+            return tree.compression.decode(found?, value, start);
         }
         self.begin_turn().await;
         self.note_unlocked(tree, key);
         let snapshot = self.snapshot();
         self.note_read(tree, key)?;
-        let start = value.len();
         let cursor_hint = self.ahead.take(tree.id, key);
         let seen = find_at(&self.tx, tree, key, snapshot, value, cursor_hint, false).await?;
         self.note_seen(tree, key, &seen);
         let found = resolve(&self.tx.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
-        found
+        tree.compression.decode(found?, value, start)
     }
 
     /// Prefetches the memory that lookups of these keys will touch into the processor's caches, all
@@ -113,25 +114,25 @@ impl TxState {
         value: &mut Vec<u8>,
     ) -> Result<Option<bool>> {
         self.check(tree)?;
+        let start = value.len();
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(match own.write {
                 Write::Delete => Some(false),
                 Write::Inline(bytes) => {
                     value.extend_from_slice(bytes);
-                    Some(true)
+                    Some(tree.compression.decode(true, value, start)?)
                 }
                 Write::Large(_) => None,
             });
         }
         self.note_unlocked(tree, key);
         self.note_read(tree, key)?;
-        let start = value.len();
         match self.find_inline(tree, key, value)? {
             None | Some(Found::Overflow) => {
                 value.truncate(start);
                 Ok(None)
             }
-            Some(found) => Ok(Some(found == Found::Value)),
+            Some(found) => tree.compression.decode(found == Found::Value, value, start).map(Some),
         }
     }
 

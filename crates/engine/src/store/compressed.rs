@@ -1,0 +1,59 @@
+//! Tables whose values are compressed: see docs/design/compression.md.
+
+use qpair_format::values::Compression;
+use qpair_format::{Error, ErrorKind, Result};
+
+use super::{Store, Table};
+use crate::tree::Tree;
+
+impl Store {
+    /// Opens a table whose values are compressed, each by itself, and makes it if there is none of
+    /// this name. Callers put and get values as in other tables. A table keeps its compression for
+    /// good.
+    ///
+    /// # Errors
+    /// As [`Store::table`]; `Exists` if there is a table of this name with another compression;
+    /// `Unsupported` if this build lacks the compression.
+    pub fn compressed_table(&self, name: &str, compression: Compression) -> Result<Table> {
+        compression.check()?;
+        let table = match self.existing_table(name)? {
+            Some(table) => table,
+            None => self.make_table(name, compression)?,
+        };
+        match table.compression() {
+            present if present == compression => Ok(table),
+            present => Err(Error::with_hint(
+                ErrorKind::Exists,
+                format!("the table {name} exists already, with the compression {present}"),
+                "load the records into a table of another name",
+            )),
+        }
+    }
+
+    /// Like [`Store::compressed_table`], for [`Table::stored`]: the table is made also if this
+    /// build lacks the compression, and an existing table is taken as it is.
+    #[doc(hidden)]
+    pub fn table_of_stored(&self, name: &str, compression: Compression) -> Result<Table> {
+        match self.existing_table(name)? {
+            Some(table) => Ok(table.stored()),
+            None => Ok(self.make_table(name, compression)?.stored()),
+        }
+    }
+}
+
+impl Table {
+    /// Returns the way in which the table's values are compressed.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        Compression::of_tree(self.tree().id)
+    }
+
+    /// Returns a handle of the same table that reads and puts values as the table keeps them. For
+    /// copies into tables of the same compression.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn stored(&self) -> Self {
+        let tree = self.tree();
+        Self::new(self.inner().clone(), Tree::new(tree.id, tree.root))
+    }
+}
