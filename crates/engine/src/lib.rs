@@ -37,6 +37,10 @@ mod tx;
 #[doc(hidden)]
 pub use canary::Canary;
 pub use log::Durability;
+#[doc(hidden)]
+pub use log::FeedBreak;
+#[doc(hidden)]
+pub use store::{CatalogChange, ChangeFeed, Changes, FeedBegin, Next};
 pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
 pub use qpair_format::page::{
     KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,

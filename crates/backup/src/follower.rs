@@ -1,0 +1,173 @@
+//! The thread that backs a store up while it is open.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use qpair_engine::{Error, ErrorKind, Result, Store, WeakStore};
+
+use crate::objects::Objects;
+use crate::shipper::{BackupOptions, BackupStatus, Shipper, Step};
+
+/// The shortest and the longest pause after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How often the last commits are sent again before the backup ends without them.
+const LAST_ATTEMPTS_MAX: u32 = 20;
+/// The interval at which the thread sees whether much was committed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Returns the time of this machine's clock, in milliseconds since 1970.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[derive(Default)]
+struct State {
+    stop: bool,
+    status: BackupStatus,
+    /// The last failure, until a step succeeds.
+    failure: Option<Error>,
+    /// The reason why the backup has ended.
+    ended: Option<Error>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    stopped: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for this time, or until the follower is to stop.
+    fn pause(&self, time: Duration) {
+        let state = self.state();
+        if !state.stop {
+            drop(self.stopped.wait_timeout(state, time));
+        }
+    }
+}
+
+/// A backup that follows an open store, on a thread of its own. It does not keep the store open.
+pub struct Follower {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Begins to back a store up to this place, with a full part first. Another process that backs
+    /// the store up to this place ends.
+    ///
+    /// # Errors
+    /// As [`Shipper::open`].
+    pub fn begin(
+        store: &Store,
+        objects: Arc<dyn Objects>,
+        options: BackupOptions,
+    ) -> Result<Self> {
+        let shipper = Shipper::open(store, objects, options, now_ms())?;
+        let shared = Arc::new(Shared::default());
+        let (weak, of) = (store.downgrade(), shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("qpair-backup".to_owned())
+            .spawn(move || run(shipper, &weak, &of))
+            .map_err(|error| {
+                Error::new(ErrorKind::Limit, format!("starting the thread of a backup: {error}"))
+            })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Returns the state of the backup.
+    #[must_use]
+    pub fn status(&self) -> BackupStatus {
+        self.shared.state().status
+    }
+
+    /// Returns the failure of the last attempt, which will be repeated.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.state().failure.clone()
+    }
+
+    /// Returns the error that has ended the backup.
+    #[must_use]
+    pub fn ended(&self) -> Option<Error> {
+        self.shared.state().ended.clone()
+    }
+
+    /// Ships all commits, and ends. Call it before the store is closed.
+    ///
+    /// # Errors
+    /// The error that has ended the backup, or that kept the last commits from being shipped.
+    pub fn stop(mut self) -> Result<BackupStatus> {
+        self.end();
+        let state = self.shared.state();
+        match &state.ended {
+            Some(error) => Err(error.clone()),
+            None => Ok(state.status),
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.stopped.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has no status to return.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
+    let mut pause = PAUSE;
+    let mut last_attempts = 0;
+    loop {
+        let stop = shared.state().stop;
+        let Some(store) = store.upgrade() else {
+            shared.state().ended = Some(Error::closed());
+            return;
+        };
+        let outcome = match stop {
+            true => shipper.finish(&store, now_ms()).map(|()| Step::Worked),
+            false => shipper.step(&store, now_ms(), false),
+        };
+        drop(store);
+        shared.state().status = shipper.status();
+        match outcome {
+            Ok(_) if stop => return,
+            Ok(step) => {
+                shared.state().failure = None;
+                pause = PAUSE;
+                if let Step::Idle(until) = step {
+                    let time = Duration::from_millis(until.saturating_sub(now_ms()));
+                    shared.pause(time.min(LOOK_EVERY));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Io && last_attempts < LAST_ATTEMPTS_MAX => {
+                shared.state().failure = Some(error);
+                last_attempts += u32::from(stop);
+                match stop {
+                    true => std::thread::sleep(PAUSE),
+                    false => shared.pause(pause),
+                }
+                pause = (2 * pause).min(PAUSE_MAX);
+            }
+            Err(error) => {
+                shared.state().ended = Some(error);
+                return;
+            }
+        }
+    }
+}

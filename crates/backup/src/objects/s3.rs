@@ -1,0 +1,244 @@
+//! Objects of a bucket, by S3's protocol.
+//!
+//! Requests run on a runtime of one thread, the caller's. Signatures are made with `sha2`, and TLS
+//! with `graviola`, so that nothing of C is built.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::TryStreamExt;
+use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
+use object_store::client::{
+    CryptoProvider, DigestAlgorithm, DigestContext, HmacContext, Signer, SigningAlgorithm,
+};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use qpair_engine::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Object, Objects};
+
+/// A bucket of an object store, and the beginning of all names in it.
+pub struct S3 {
+    store: AmazonS3,
+    bucket: String,
+    prefix: String,
+    runtime: Mutex<Runtime>,
+}
+
+impl S3 {
+    /// Opens a bucket with the access that the environment has.
+    ///
+    /// # Errors
+    /// `Invalid` if the environment or the name of the bucket is not valid.
+    pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
+        let invalid = |error: &dyn fmt::Display| {
+            Error::with_hint(
+                ErrorKind::Invalid,
+                format!("the bucket {bucket} cannot be opened: {error}"),
+                "name s3://BUCKET/PREFIX, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, unless it is Amazon's, AWS_ENDPOINT_URL",
+            )
+        };
+        if bucket.is_empty() {
+            return Err(invalid(&"it has no name"));
+        }
+        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok());
+        let is_plain = endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
+        // The second of two callers finds it installed.
+        let _ = rustls_graviola::default_provider().install_default();
+        let store = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_allow_http(is_plain)
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_crypto_provider(Arc::new(RustCrypto))
+            .build()
+            .map_err(|error| invalid(&error))?;
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(|error| invalid(&error))?;
+        let mut prefix = prefix.trim_matches('/').to_owned();
+        if !prefix.is_empty() {
+            prefix.push('/');
+        }
+        Ok(Self { store, bucket: bucket.to_owned(), prefix, runtime: Mutex::new(runtime) })
+    }
+
+    fn run<T>(
+        &self,
+        doing: &str,
+        name: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        runtime.block_on(request).map_err(|error| {
+            use object_store::Error as Failure;
+            let kind = match error {
+                Failure::NotFound { .. } => ErrorKind::NotFound,
+                Failure::AlreadyExists { .. } | Failure::Precondition { .. } => ErrorKind::Exists,
+                Failure::PermissionDenied { .. } | Failure::Unauthenticated { .. } => {
+                    ErrorKind::Denied
+                }
+                Failure::NotImplemented { .. } | Failure::NotSupported { .. } => {
+                    ErrorKind::Unsupported
+                }
+                _ => ErrorKind::Io,
+            };
+            Error::new(kind, format!("{doing} {name} in {}: {error}", self.place()))
+        })
+    }
+
+    fn path(&self, name: &str) -> Path {
+        Path::from(format!("{}{name}", self.prefix))
+    }
+}
+
+impl Objects for S3 {
+    fn place(&self) -> String {
+        format!("s3://{}/{}", self.bucket, self.prefix)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let payload = PutPayload::from(bytes.to_vec());
+        self.run("writing", name, self.store.put(&self.path(name), payload)).map(drop)
+    }
+
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let payload = PutPayload::from(bytes.to_vec());
+        let options = PutOptions::from(PutMode::Create);
+        let path = self.path(name);
+        match self.run("writing", name, self.store.put_opts(&path, payload, options)) {
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(false),
+            put => put.map(|_| true),
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path(name);
+        let got = self.run("reading", name, async { self.store.get(&path).await?.bytes().await });
+        match got {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            got => got.map(|bytes| Some(bytes.to_vec())),
+        }
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Object>> {
+        // The crate lists folders: a name's beginning within one is compared here.
+        let folder = Path::from(format!("{}{}", self.prefix, prefix.trim_end_matches('/')));
+        let offset = self.path(after);
+        let listed = self.run("listing", prefix, async {
+            let stream = match after.is_empty() {
+                true => self.store.list(Some(&folder)),
+                false => self.store.list_with_offset(Some(&folder), &offset),
+            };
+            stream.try_collect::<Vec<_>>().await
+        })?;
+        let mut objects: Vec<Object> = listed
+            .into_iter()
+            .filter_map(|object| {
+                let name = object.location.as_ref().strip_prefix(self.prefix.as_str())?;
+                Some(Object { name: name.to_owned(), bytes: object.size })
+            })
+            .collect();
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(objects)
+    }
+
+    fn delete(&self, name: &str) -> Result<()> {
+        match self.run("removing", name, self.store.delete(&self.path(name))) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            deleted => deleted,
+        }
+    }
+}
+
+/// SHA-256 and HMAC for the signatures of requests.
+#[derive(Debug)]
+struct RustCrypto;
+
+struct Sha(Sha256, [u8; 32]);
+
+/// HMAC (RFC 2104): a hash of the inner hash, each begun with the key.
+struct Hmac {
+    inner: Sha256,
+    outer: Sha256,
+    code: [u8; 32],
+}
+
+impl Hmac {
+    fn new(secret: &[u8]) -> Self {
+        let mut key = [0; 64];
+        match secret.len() {
+            0..=64 => key[..secret.len()].copy_from_slice(secret),
+            _ => key[..32].copy_from_slice(&Sha256::digest(secret)),
+        }
+        let begun = |pad: u8| Sha256::new_with_prefix(key.map(|byte| byte ^ pad));
+        Self { inner: begun(0x36), outer: begun(0x5c), code: [0; 32] }
+    }
+}
+
+impl CryptoProvider for RustCrypto {
+    fn digest(&self, _: DigestAlgorithm) -> object_store::Result<Box<dyn DigestContext>> {
+        Ok(Box::new(Sha(Sha256::new(), [0; 32])))
+    }
+
+    fn hmac(
+        &self,
+        _: DigestAlgorithm,
+        secret: &[u8],
+    ) -> object_store::Result<Box<dyn HmacContext>> {
+        Ok(Box::new(Hmac::new(secret)))
+    }
+
+    fn sign(&self, _: SigningAlgorithm, _: &[u8]) -> object_store::Result<Box<dyn Signer>> {
+        Err(object_store::Error::NotSupported { source: "RSA signatures are not built in".into() })
+    }
+}
+
+impl DigestContext for Sha {
+    fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    fn finish(&mut self) -> object_store::Result<&[u8]> {
+        self.1 = self.0.finalize_reset().into();
+        Ok(&self.1)
+    }
+}
+
+impl HmacContext for Hmac {
+    fn update(&mut self, data: &[u8]) {
+        self.inner.update(data);
+    }
+
+    fn finish(&mut self) -> object_store::Result<&[u8]> {
+        let inner = self.inner.finalize_reset();
+        self.outer.update(inner);
+        self.code = self.outer.finalize_reset().into();
+        Ok(&self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Test cases 2 and 6 of RFC 4231.
+    #[test]
+    fn codes_are_those_of_the_standard() {
+        let code = |secret: &[u8], data: &[u8]| {
+            let mut hmac = Hmac::new(secret);
+            hmac.update(data);
+            hmac.finish().unwrap().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        assert_eq!(
+            code(b"Jefe", b"what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+        assert_eq!(
+            code(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First"),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
+    }
+}
