@@ -155,7 +155,7 @@ fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
                     shared.pause(time.min(LOOK_EVERY));
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Io && last_attempts < LAST_ATTEMPTS_MAX => {
+            Err(error) if may_pass(&error) && last_attempts < LAST_ATTEMPTS_MAX => {
                 shared.state().failure = Some(error);
                 last_attempts += u32::from(stop);
                 match stop {
@@ -170,4 +170,13 @@ fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
             }
         }
     }
+}
+
+/// Whether another attempt may succeed: the place may be full, or its access be renewed.
+fn may_pass(error: &Error) -> bool {
+    use ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::Io | Kind::NoSpace | Kind::NoMemory | Kind::Denied | Kind::TimedOut | Kind::Limit
+    )
 }

@@ -21,8 +21,11 @@ pub(crate) const PARTS: &str = "parts/";
 const MAGIC: &[u8; 4] = b"qpbk";
 /// Bytes before an entry's JSON: magic, length of the JSON u32, checksum of what follows u64.
 const HEAD_BYTES: usize = 16;
-/// The number of entries between two manifests.
+/// The least number of entries between two manifests.
 const MANIFEST_EVERY: u64 = 64;
+/// The number of parts in a manifest for each entry between two manifests: a manifest costs a reader
+/// bytes, and entries cost it requests.
+const PARTS_PER_ENTRY: u64 = 16;
 /// How often an epoch is begun anew because another writer was faster, before that is an error.
 const OPENINGS_MAX: u32 = 8;
 /// How often a state that cannot be read is read again.
@@ -220,11 +223,16 @@ impl Journal {
     pub(crate) fn flush(&mut self) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let name = entry_name(pending.entry.number);
-        let written = self.objects.put_if_absent(&name, &pending.bytes)?
-            // An earlier attempt may have written it, although it failed.
-            || self.objects.get(&name)?.as_ref() == Some(&pending.bytes);
-        if !written {
-            return Err(fenced(&*self.objects));
+        if !self.objects.put_if_absent(&name, &pending.bytes)? {
+            match self.objects.get(&name)? {
+                // An earlier attempt has written it, although it failed.
+                Some(bytes) if bytes == pending.bytes => {}
+                Some(_) => return Err(fenced(&*self.objects)),
+                None => {
+                    let what = format!("writing {name}: another request for it is under way");
+                    return Err(Error::new(ErrorKind::Io, what));
+                }
+            }
         }
         let entry = pending.entry.clone();
         self.pending = None;
@@ -234,7 +242,8 @@ impl Journal {
     /// Writes the manifest if many entries were written since the last one.
     pub(crate) fn write_manifest(&mut self) -> Result<()> {
         let manifest = &self.manifest;
-        if manifest.number < self.manifest_at + MANIFEST_EVERY {
+        let every = MANIFEST_EVERY.max(manifest.parts.len() as u64 / PARTS_PER_ENTRY);
+        if manifest.number < self.manifest_at + every {
             return Ok(());
         }
         self.objects.put(&manifest_name(manifest.number), &json(manifest)?)?;

@@ -80,14 +80,16 @@ pub(crate) fn parts_of<'a>(manifest: &'a Manifest, point: &Point) -> Option<Vec<
 pub(crate) struct Keep {
     /// How long the store can be restored to some point of a time.
     pub(crate) points_ms: u64,
-    /// How long parts stay that were merged into others.
+    /// How long parts stay that were merged into others; 8 times as long for each level.
     pub(crate) fine_ms: u64,
 }
 
 /// Returns the parts that are no longer needed.
 pub(crate) fn expired(manifest: &Manifest, keep: Keep, now_ms: u64) -> Vec<u64> {
     let cutoff = now_ms.saturating_sub(keep.points_ms);
-    let fine = now_ms.saturating_sub(keep.fine_ms);
+    let fine = |level: u8| {
+        now_ms.saturating_sub(keep.fine_ms.saturating_mul(1 << (3 * u32::from(level)).min(62)))
+    };
     // The newest full part that leads to all points since the cutoff.
     let base = manifest
         .fulls()
@@ -106,7 +108,7 @@ pub(crate) fn expired(manifest: &Manifest, keep: Keep, now_ms: u64) -> Vec<u64> 
     };
     let is_covered = |part: &Part| {
         part.level < FULL
-            && part.time_ms <= fine
+            && part.time_ms <= fine(part.level)
             && manifest.level(part.chain, part.level + 1).any(|by| {
                 by.level < FULL
                     && by.from <= part.from

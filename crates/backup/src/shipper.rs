@@ -41,8 +41,9 @@ pub struct BackupOptions {
     pub full_bytes_min: u64,
     /// How long points are kept, in milliseconds. Default: 30 days.
     pub keep_ms: u64,
-    /// How long all points are kept, in milliseconds; of older ones those between merged parts.
-    /// Default: one day.
+    /// How long all points are kept, in milliseconds. Of older ones, the ends of parts that were
+    /// merged once are kept for 8 times this time, those merged twice for 64 times, and so on.
+    /// Default: one hour.
     pub keep_all_ms: u64,
     /// The time between two searches for objects that are no longer needed, in milliseconds.
     /// Default: one hour.
@@ -62,7 +63,7 @@ impl Default for BackupOptions {
             full_percent: 100,
             full_bytes_min: 64 << 20,
             keep_ms: 30 * DAY_MS,
-            keep_all_ms: DAY_MS,
+            keep_all_ms: DAY_MS / 24,
             sweep_ms: DAY_MS / 24,
         }
     }
@@ -294,25 +295,26 @@ impl Shipper {
         self.flush()
     }
 
-    /// Writes the entry that is set, and notes its effect.
+    /// Writes the entry that is set, and notes its effect, which may set another one.
     fn flush(&mut self) -> Result<()> {
-        self.journal.flush()?;
-        match self.staged.take() {
-            None | Some(Staged::Expired) => Ok(()),
-            Some(Staged::Point { to, time_ms }) => {
-                self.chain = self.chain.map(|(chain, _)| (chain, to));
-                self.note_point(to, time_ms)
-            }
-            Some(Staged::Part { level: FULL, bytes, chain }) => {
-                // The feed may have broken meanwhile.
-                if let Some((_, at)) = self.chain.filter(|(of, _)| *of == chain) {
-                    (self.full_bytes, self.changed_bytes) = (Some(bytes), 0);
-                    self.status.is_restorable = true;
-                    return self.note_point(at, self.status.shipped_ms);
+        loop {
+            self.journal.flush()?;
+            match self.staged.take() {
+                None => return Ok(()),
+                Some(Staged::Point { to, time_ms }) => {
+                    self.chain = self.chain.map(|(chain, _)| (chain, to));
+                    self.note_point(to, time_ms)?;
                 }
-                Ok(())
+                Some(Staged::Part { level: FULL, bytes, chain }) => {
+                    // The feed may have broken meanwhile.
+                    if let Some((_, at)) = self.chain.filter(|(of, _)| *of == chain) {
+                        (self.full_bytes, self.changed_bytes) = (Some(bytes), 0);
+                        self.status.is_restorable = true;
+                        self.note_point(at, self.status.shipped_ms)?;
+                    }
+                }
+                Some(Staged::Part { .. } | Staged::Expired) => {}
             }
-            Some(Staged::Part { .. }) => Ok(()),
         }
     }
 

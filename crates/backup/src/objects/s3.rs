@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::TryStreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::client::{
     CryptoProvider, DigestAlgorithm, DigestContext, HmacContext, Signer, SigningAlgorithm,
 };
@@ -31,8 +31,24 @@ impl S3 {
     /// Opens a bucket with the access that the environment has.
     ///
     /// # Errors
-    /// `Invalid` if the environment or the name of the bucket is not valid.
+    /// As [`S3::open`].
     pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
+        let all = std::env::vars_os();
+        let all = all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let ours = all.filter(|(name, _)| name.starts_with("AWS_"));
+        Self::open(bucket, prefix, ours.filter_map(|(k, v)| Some((k, v.into_string().ok()?))))
+    }
+
+    /// Opens a bucket. The settings are those of the crate `object_store`: `AWS_REGION`,
+    /// `AWS_ENDPOINT_URL` and others; those that it does not know are ignored.
+    ///
+    /// # Errors
+    /// `Invalid` if a setting or the name of the bucket is not valid.
+    pub fn open(
+        bucket: &str,
+        prefix: &str,
+        settings: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self> {
         let invalid = |error: &dyn fmt::Display| {
             Error::with_hint(
                 ErrorKind::Invalid,
@@ -43,22 +59,29 @@ impl S3 {
         if bucket.is_empty() {
             return Err(invalid(&"it has no name"));
         }
-        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-            .iter()
-            .find_map(|name| std::env::var(name).ok());
-        let is_plain = endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
+        let mut builder = AmazonS3Builder::new();
+        for (name, value) in settings {
+            // An address that says http is meant so.
+            let is_plain = name.starts_with("AWS_ENDPOINT") && value.starts_with("http://");
+            if let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() {
+                builder = builder.with_config(key, value);
+            }
+            if is_plain {
+                builder = builder.with_allow_http(true);
+            }
+        }
         // The second of two callers finds it installed.
         let _ = rustls_graviola::default_provider().install_default();
-        let store = AmazonS3Builder::from_env()
+        let store = builder
             .with_bucket_name(bucket)
-            .with_allow_http(is_plain)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_crypto_provider(Arc::new(RustCrypto))
             .build()
             .map_err(|error| invalid(&error))?;
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(|error| invalid(&error))?;
-        let mut prefix = prefix.trim_matches('/').to_owned();
+        // As it is in listings.
+        let mut prefix = Path::from(prefix).to_string();
         if !prefix.is_empty() {
             prefix.push('/');
         }

@@ -2,6 +2,7 @@
 
 mod advise;
 mod backup;
+mod backup_to;
 mod bench;
 mod carve;
 mod check;
@@ -23,6 +24,7 @@ mod nvme;
 mod put;
 mod rename;
 mod repair;
+mod restore;
 mod rpc;
 mod scan;
 mod scsi;
@@ -73,6 +75,7 @@ commands! {
     Check(check::Check),
     Compact(compact::Compact),
     Backup(backup::Backup),
+    Restore(restore::Restore),
     Copy(copy::Copy),
     Repair(repair::Repair),
     Export(export::Export),

@@ -267,8 +267,8 @@ impl ChangeFeed {
         Ok(())
     }
 
-    /// Reads the large values among the gathered changes; returns `false` if a table of theirs was
-    /// dropped meanwhile.
+    /// Reads the large values among the gathered changes; returns `false` if the snapshot lacks
+    /// some, because a table was dropped or the snapshot was given up.
     fn read_large(&mut self, store: &Store, snapshot: &Snapshot) -> Result<bool> {
         let mut table: Option<(u32, Table)> = None;
         let is_large = |after: &After| matches!(after, After::Large);
@@ -283,7 +283,12 @@ impl ChangeFeed {
             let after = match snapshot.get(table, &key) {
                 Ok(Some(value)) => After::Value(value),
                 Ok(None) => After::Nothing,
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+                // The table was dropped, or the values took too much memory.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::SnapshotLost) =>
+                {
+                    return Ok(false);
+                }
                 // The next attempt has a newer snapshot, and so newer values.
                 Err(error) => return Err(error),
             };
