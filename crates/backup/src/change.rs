@@ -251,9 +251,11 @@ impl Scan {
             self.after = Some(last.clone());
         }
         let records = read.into_iter();
-        self.queue.extend(
-            records.map(|(key, value)| Change::Record { tree, key, value: Some(value) }),
-        );
+        self.queue.extend(records.map(|(key, value)| Change::Record {
+            tree,
+            key,
+            value: Some(value),
+        }));
         Ok(bytes <= SCAN_BYTES)
     }
 }

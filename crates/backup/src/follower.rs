@@ -66,11 +66,7 @@ impl Follower {
     ///
     /// # Errors
     /// As [`Shipper::open`].
-    pub fn begin(
-        store: &Store,
-        objects: Arc<dyn Objects>,
-        options: BackupOptions,
-    ) -> Result<Self> {
+    pub fn begin(store: &Store, objects: Arc<dyn Objects>, options: BackupOptions) -> Result<Self> {
         let shipper = Shipper::open(store, objects, options, now_ms())?;
         let shared = Arc::new(Shared::default());
         let (weak, of) = (store.downgrade(), shared.clone());

@@ -81,9 +81,8 @@ impl Job {
         }
         let Some(bytes) = &self.piece else { return Ok(true) };
         let (len, sum) = (bytes.len() as u64, checksum(bytes));
-        let is_inline = self.has_ended
-            && self.part.pieces.is_empty()
-            && bytes.len() <= sizes.inline_bytes;
+        let is_inline =
+            self.has_ended && self.part.pieces.is_empty() && bytes.len() <= sizes.inline_bytes;
         let mut object = String::new();
         if !is_inline {
             object = piece_name(self.epoch, self.part.id, self.part.pieces.len());

@@ -160,7 +160,11 @@ impl Journal {
             if manifest.number > 0 && manifest.store != store {
                 return Err(Error::with_hint(
                     ErrorKind::Exists,
-                    format!("{} has a backup of another store, {}", objects.place(), manifest.store),
+                    format!(
+                        "{} has a backup of another store, {}",
+                        objects.place(),
+                        manifest.store
+                    ),
                     "name an empty folder or another prefix",
                 ));
             }

@@ -96,7 +96,10 @@ impl Manifest {
         if entry.number != self.number + 1 || entry.epoch < self.epoch {
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("entry {} of the backup's journal follows {}", entry.number, self.number),
+                format!(
+                    "the backup's journal has entry {} after entry {}",
+                    entry.number, self.number
+                ),
             ));
         }
         self.version = VERSION;

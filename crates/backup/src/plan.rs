@@ -27,7 +27,8 @@ pub(crate) fn points(manifest: &Manifest) -> Vec<Point> {
             found.push(own);
         }
         let ends = manifest.parts.values().filter(|part| part.chain == chain && part.level < FULL);
-        let ends = ends.filter(|part| part.to >= full.usable_from && reached.contains_key(&part.to));
+        let ends =
+            ends.filter(|part| part.to >= full.usable_from && reached.contains_key(&part.to));
         found.extend(ends.map(|part| Point { time_ms: part.time_ms, chain, timestamp: part.to }));
     }
     found.sort_unstable_by_key(|point| (point.chain, point.timestamp, point.time_ms));
@@ -110,10 +111,7 @@ pub(crate) fn expired(manifest: &Manifest, keep: Keep, now_ms: u64) -> Vec<u64> 
         part.level < FULL
             && part.time_ms <= fine(part.level)
             && manifest.level(part.chain, part.level + 1).any(|by| {
-                by.level < FULL
-                    && by.from <= part.from
-                    && part.to <= by.to
-                    && !has_end_of_full(by)
+                by.level < FULL && by.from <= part.from && part.to <= by.to && !has_end_of_full(by)
             })
     };
     let parts = manifest.parts.values();

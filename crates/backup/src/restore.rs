@@ -89,7 +89,10 @@ impl Backup {
                 Some(_) => "qpair restore --list shows the points that there are",
                 None => "its first full part is not complete: let the backup run",
             };
-            let what = format!("the backup at {} has no such point", self.objects.place());
+            let what = format!(
+                "the backup at {} does not reach back to this time, or has no full part yet",
+                self.objects.place()
+            );
             return Err(Error::with_hint(ErrorKind::NotFound, what, hint));
         };
         let parts = parts.into_iter().cloned().collect();

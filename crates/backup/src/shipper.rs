@@ -101,9 +101,16 @@ pub enum Step {
 /// What the entry that is being written does.
 enum Staged {
     /// A point is shipped.
-    Point { to: u64, time_ms: u64 },
+    Point {
+        to: u64,
+        time_ms: u64,
+    },
     /// A part is complete.
-    Part { level: u8, bytes: u64, chain: u64 },
+    Part {
+        level: u8,
+        bytes: u64,
+        chain: u64,
+    },
     Expired,
 }
 
@@ -186,7 +193,9 @@ impl Shipper {
             self.begin(store)?;
             return Ok(Step::Worked);
         }
-        let is_due = is_due || now_ms >= self.due_ms || self.feed.waiting_bytes() >= self.options.every_bytes;
+        let is_due = is_due
+            || now_ms >= self.due_ms
+            || self.feed.waiting_bytes() >= self.options.every_bytes;
         if self.shipping.is_some() || is_due {
             self.ship(store, now_ms)?;
             return Ok(Step::Worked);
@@ -256,7 +265,9 @@ impl Shipper {
         if self.shipping.is_none() {
             let next = match self.feed.next(store) {
                 // The records in memory are not those that the store has committed.
-                Err(error) if error.kind() == ErrorKind::Corrupt => Next::Broken(FeedBreak::Overflow),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    Next::Broken(FeedBreak::Overflow)
+                }
                 next => next?,
             };
             match next {

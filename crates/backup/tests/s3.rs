@@ -73,12 +73,8 @@ impl Moto {
 
 fn store() -> Store {
     let memory = RamDevice::new(RamOptions { size_bytes: 16 << 20, ..RamOptions::default() });
-    let options = StoreOptions {
-        format: true,
-        workers: 1,
-        memory_bytes: 4 << 20,
-        ..StoreOptions::default()
-    };
+    let options =
+        StoreOptions { format: true, workers: 1, memory_bytes: 4 << 20, ..StoreOptions::default() };
     Store::open(vec![Arc::new(memory.unwrap())], &options).unwrap()
 }
 

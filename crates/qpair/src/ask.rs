@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 use qpair_block::DeviceSpec;
 use qpair_engine::{BackupReport, Error, ErrorKind, Result, WeakStore};
 
+#[cfg(feature = "continuous-backup")]
+use crate::follow::follow;
 use crate::options::Options;
 
 /// The maximum number of bytes of a line.
@@ -101,9 +103,6 @@ impl Answers {
         });
     }
 }
-
-#[cfg(feature = "continuous-backup")]
-use crate::follow::follow;
 
 #[cfg(not(feature = "continuous-backup"))]
 fn follow(_: &UnixStream, _: &WeakStore, _: &str) -> Result<String> {

@@ -53,7 +53,8 @@ fn child(folder: &str) -> ! {
 
 /// Restores a point into a new store, and returns its records.
 fn restored(folder: &Path, point: Point) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let backup = Backup::open(open_place(folder.join("backup").to_str().unwrap()).unwrap()).unwrap();
+    let backup =
+        Backup::open(open_place(folder.join("backup").to_str().unwrap()).unwrap()).unwrap();
     let restore = backup.restore(At::Point(point), None).unwrap();
     let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = elsewhere.path().join("restored");

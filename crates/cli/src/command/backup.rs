@@ -119,7 +119,9 @@ impl Backup {
                 closed?;
                 Ok(report)
             }
-            Err(failure) if failure.kind() == Some(ErrorKind::Busy) => self.ask(target, progress, failure),
+            Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {
+                self.ask(target, progress, failure)
+            }
             Err(failure) => Err(failure),
         }
     }
@@ -134,16 +136,14 @@ impl Backup {
     ) -> Result<BackupReport> {
         self.store.refuse_own(target)?;
         let published = published_at(&self.store.store);
-        let made =
-            ask_for_backup(&published, target, self.force, progress).map_err(|error| {
-                match error.kind() {
-                    // The other process writes, and may have begun to overwrite the target.
-                    ErrorKind::Interrupted if self.force => Failure::from(error).hint(
-                        "a backup that was on a block device may be gone; run the backup again",
-                    ),
-                    _ => told(error, self.force),
-                }
-            })?;
+        let made = ask_for_backup(&published, target, self.force, progress).map_err(|error| {
+            match error.kind() {
+                // The other process writes, and may have begun to overwrite the target.
+                ErrorKind::Interrupted if self.force => Failure::from(error)
+                    .hint("a backup that was on a block device may be gone; run the backup again"),
+                _ => told(error, self.force),
+            }
+        })?;
         made.ok_or_else(|| {
             nobody.hint("the process that has it open makes the backup if it publishes the store, or by Store::backup")
         })

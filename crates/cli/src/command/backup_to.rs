@@ -1,6 +1,6 @@
 //! `qpair backup --to`: a continuous backup, to a folder or an object store.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,6 @@ impl ToArgs {
         let published = published_at(&store.store);
         let bar = show.bar();
         let told_at = Cell::new(None::<Instant>);
-        let last = RefCell::new(Following::default());
         let progress = |now: &Following| {
             bar.set_message(message(now));
             bar.tick();
@@ -75,7 +74,6 @@ impl ToArgs {
                 told_at.set(Some(Instant::now()));
                 tracing::warn!("the backup is behind, and is tried again: {failure}");
             }
-            last.replace(now.clone());
             match !self.follow && now.is_restorable {
                 true => ControlFlow::Break(()),
                 false => interrupt.flow(),

@@ -75,9 +75,8 @@ impl Restore {
         let received = self.received(target);
         let restore = backup.restore(at, received.clone())?;
         let page_size = usize::try_from(self.page_size.unwrap_or(backup.page_size()));
-        let options = Options::new(target)
-            .page_size(page_size.unwrap_or(usize::MAX))
-            .buffered(self.buffered);
+        let options =
+            Options::new(target).page_size(page_size.unwrap_or(usize::MAX)).buffered(self.buffered);
         let bar = self.show.bar();
         let restored = options.restore_of(&restore, &|done, all| {
             show(&bar, done, all.max(1), "restoring");
@@ -136,15 +135,21 @@ impl Restore {
 
     fn list(&self, backup: &Backup) -> Result<Exit> {
         let points = backup.points();
-        let object = json!({ "from": self.from, "points": points.iter().map(json_of).collect::<Vec<_>>() });
+        let object =
+            json!({ "from": self.from, "points": points.iter().map(json_of).collect::<Vec<_>>() });
         self.show.print(&object, || {
-            let line = |point: &Point| format!("{}  commit {}", utc_ms(point.time_ms), point.timestamp);
+            let line =
+                |point: &Point| format!("{}  commit {}", utc_ms(point.time_ms), point.timestamp);
             points.iter().map(line).collect()
         })?;
         Ok(Exit::Done)
     }
 
-    fn verify(&self, place: &dyn qpair::continuous::Objects, interrupt: &Interrupt) -> Result<Exit> {
+    fn verify(
+        &self,
+        place: &dyn qpair::continuous::Objects,
+        interrupt: &Interrupt,
+    ) -> Result<Exit> {
         let bar = self.show.bar();
         let verified = verify(place, &|done, all| {
             show(&bar, done, all.max(1), "verifying");
@@ -212,7 +217,8 @@ fn parse_at(text: &str) -> std::result::Result<u64, String> {
     let text = text.trim_end_matches(" UTC").trim_end_matches('Z');
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
     let part = |text: &str, of: char, at: usize| text.split(of).nth(at).map(str::to_owned);
-    let whole = |text: &str, of: char, at: usize| -> Option<u64> { part(text, of, at)?.parse().ok() };
+    let whole =
+        |text: &str, of: char, at: usize| -> Option<u64> { part(text, of, at)?.parse().ok() };
     let ymd = (|| Some((whole(date, '-', 0)?, whole(date, '-', 1)?, whole(date, '-', 2)?)))();
     let hm = (|| Some((whole(time, ':', 0)?, whole(time, ':', 1)?)))();
     let seconds = part(time, ':', 2).map_or(Ok(0.0), |second| second.parse::<f64>());
@@ -256,7 +262,9 @@ mod tests {
         assert_eq!(parse_at("2026-11-28T20:15:00.5Z"), Ok(1_795_896_900_500));
         let ago = now_ms() - parse_at("-15m").unwrap();
         assert!((900_000..910_000).contains(&ago));
-        for wrong in ["", "-", "-5", "-xm", "yesterday", "2026-13-01", "2026-11-28 25:00:00", "-1e99d"] {
+        for wrong in
+            ["", "-", "-5", "-xm", "yesterday", "2026-13-01", "2026-11-28 25:00:00", "-1e99d"]
+        {
             assert!(parse_at(wrong).is_err(), "{wrong}");
         }
     }

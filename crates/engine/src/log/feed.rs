@@ -182,7 +182,8 @@ fn end_of(records: &[u8], timestamp: u64) -> usize {
     let mut end = 0;
     // A record begins with its length, a checksum and its timestamp.
     while let Some(head) = records.get(end..end + 16) {
-        let (len, at) = (u32_at(head, 0), u64::from_le_bytes(head[8..].try_into().unwrap_or([0; 8])));
+        let (len, at) =
+            (u32_at(head, 0), u64::from_le_bytes(head[8..].try_into().unwrap_or([0; 8])));
         if at > timestamp {
             break;
         }

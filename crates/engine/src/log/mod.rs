@@ -10,6 +10,6 @@ mod old_logs;
 pub use durability::Durability;
 pub(crate) use durable::{Durable, OpenTimestamps};
 pub(crate) use expected::ExpectedRecords;
-pub(crate) use feed::{Feed, u32_at};
 pub use feed::FeedBreak;
+pub(crate) use feed::{Feed, u32_at};
 pub(crate) use old_logs::OldLogs;

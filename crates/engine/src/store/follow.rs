@@ -114,7 +114,7 @@ impl Store {
         if !shared.wal.feed.claim() {
             return Err(Error::with_hint(
                 ErrorKind::Busy,
-                "another backup follows the store",
+                "the store is already followed by another backup",
                 "end that one first",
             ));
         }
@@ -188,10 +188,11 @@ impl ChangeFeed {
         }
         let (from, to) = (self.from, self.to);
         self.from = to;
-        let records = std::mem::take(&mut self.records).into_iter().map(|(at, after)| match after {
-            After::Value(value) => (at, Some(value)),
-            After::Large | After::Nothing => (at, None),
-        });
+        let records =
+            std::mem::take(&mut self.records).into_iter().map(|(at, after)| match after {
+                After::Value(value) => (at, Some(value)),
+                After::Large | After::Nothing => (at, None),
+            });
         let records = records.collect();
         let catalog = std::mem::take(&mut self.catalog);
         Ok(Next::Changes(Changes { from, to, catalog, records }))
