@@ -23,8 +23,8 @@ const MAGIC: &[u8; 4] = b"qpbk";
 const HEAD_BYTES: usize = 16;
 /// The least number of entries between two manifests.
 const MANIFEST_EVERY: u64 = 64;
-/// The number of parts in a manifest for each entry between two manifests: a manifest costs a reader
-/// bytes, and entries cost it requests.
+/// The number of parts in a manifest for each entry between two manifests: a manifest costs a
+/// reader bytes, and entries cost it requests.
 const PARTS_PER_ENTRY: u64 = 16;
 /// How often an epoch is begun anew because another writer was faster, before that is an error.
 const OPENINGS_MAX: u32 = 8;

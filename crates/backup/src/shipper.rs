@@ -98,7 +98,7 @@ pub enum Step {
     Idle(u64),
 }
 
-/// What the entry that is being written does.
+/// The effect of the entry that is being written.
 enum Staged {
     /// A point is shipped.
     Point {

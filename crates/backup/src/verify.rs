@@ -22,7 +22,7 @@ pub struct Verification {
     pub parts: u64,
     /// The bytes of all parts.
     pub bytes: u64,
-    /// What is missing or damaged, in words.
+    /// Descriptions of missing and damaged objects.
     pub faults: Vec<String>,
     /// The objects that nothing refers to. A running backup removes them in time.
     pub unused: u64,

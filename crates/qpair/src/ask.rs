@@ -1,5 +1,5 @@
 //! Backups of an open store at the request of other processes: `qpair backup` of a store that is in
-//! use. Requests for continuous backups are in [`crate::follow`].
+//! use. Requests for continuous backups are in `crate::follow`.
 //!
 //! Only the owner of the process and root can connect. A backup is made with the rights of the
 //! process that has the store open. One backup runs at a time, and it is stopped if the client that

@@ -71,8 +71,8 @@
 //! Without features the crate opens files and block devices through the kernel, and builds 23
 //! crates; with `drivers` it builds 52.
 //!
-//! - `continuous-backup`: `continuous` backs an open store up to a folder all the time, and restores
-//!   it to a point in time; with `s3` also to an object store.
+//! - `continuous-backup`: `continuous` backs an open store up to a folder all the time, and
+//!   restores it to a point in time; with `s3` also to an object store.
 //! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`),
 //!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
 //!   (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives

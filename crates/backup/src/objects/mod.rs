@@ -2,8 +2,8 @@
 //!
 //! - An object is written once, as a whole. A name is never given to other bytes.
 //! - An operation that fails may have been done, or may be done later. All operations may be
-//!   repeated: a repeated put has the same bytes, and a conditional put that meets its own object is
-//!   told apart by its bytes.
+//!   repeated: a repeated put has the same bytes, and a conditional put that meets its own object
+//!   is told apart by its bytes.
 
 mod counted;
 mod folder;

@@ -68,8 +68,8 @@ impl Feed {
     }
 
     /// Whether commits must add their records. Relaxed: a commit whose timestamp is later than the
-    /// one that [`TimestampOracle::last_given`](crate::oracle::TimestampOracle::last_given) returned
-    /// to the consumer sees the feed begun, by the oracle's lock.
+    /// one that `TimestampOracle::last_given` returned to the consumer sees the feed begun, by the
+    /// oracle's lock.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
