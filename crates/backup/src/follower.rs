@@ -137,7 +137,7 @@ fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
         };
         let outcome = match stop {
             true => shipper.finish(&store, now_ms()).map(|()| Step::Worked),
-            false => shipper.step(&store, now_ms(), false),
+            false => shipper.step(&store, now_ms()),
         };
         drop(store);
         shared.state().status = shipper.status();

@@ -130,6 +130,8 @@ pub struct Shipper {
     is_scanned: bool,
     staged: Option<Staged>,
     due_ms: u64,
+    /// Whether the last step completed a point.
+    has_shipped: bool,
     swept_ms: u64,
     /// The bytes of the last full part of the chain, and of the changes since.
     full_bytes: Option<u64>,
@@ -167,6 +169,7 @@ impl Shipper {
             is_scanned: false,
             staged: None,
             due_ms: now_ms,
+            has_shipped: false,
             swept_ms: now_ms,
             full_bytes: None,
             changed_bytes: 0,
@@ -182,26 +185,27 @@ impl Shipper {
         BackupStatus { costs, stored_bytes, ..self.status }
     }
 
-    /// Does the next piece of work. `is_due` asks for a point now.
+    /// Does the next piece of work.
     ///
     /// # Errors
     /// `Io` if the place does not answer: the step may be repeated. `Busy` if another process has
     /// taken the backup over; `Closed`; other errors of the place and the store.
-    pub fn step(&mut self, store: &Store, now_ms: u64, is_due: bool) -> Result<Step> {
+    pub fn step(&mut self, store: &Store, now_ms: u64) -> Result<Step> {
         self.flush()?;
         if self.chain.is_none() {
             self.begin(store)?;
             return Ok(Step::Worked);
         }
-        let is_due = is_due
-            || now_ms >= self.due_ms
-            || self.feed.waiting_bytes() >= self.options.every_bytes;
-        if self.shipping.is_some() || is_due {
+        let is_due = now_ms >= self.due_ms || self.feed.waiting_bytes() >= self.options.every_bytes;
+        // A slow place may make a point due at each step; other work then has every second one.
+        if self.shipping.is_some() || (is_due && !self.has_shipped) {
             self.ship(store, now_ms)?;
+            self.has_shipped = self.shipping.is_none();
             return Ok(Step::Worked);
         }
+        self.has_shipped = false;
         self.journal.write_manifest()?;
-        if self.work(store, now_ms)? {
+        if self.work(store, now_ms)? || is_due {
             return Ok(Step::Worked);
         }
         Ok(Step::Idle(self.due_ms))
@@ -212,20 +216,23 @@ impl Shipper {
     /// # Errors
     /// As [`Shipper::step`].
     pub fn finish(&mut self, store: &Store, now_ms: u64) -> Result<()> {
-        loop {
-            self.step(store, now_ms, false)?;
-            let is_whole = self.full_bytes.is_some() && self.shipping.is_none();
-            if is_whole && self.staged.is_none() && self.chain.is_some() {
-                break;
-            }
+        while !self.is_whole() {
+            self.step(store, now_ms)?;
         }
-        self.due_ms = now_ms;
-        loop {
-            self.step(store, now_ms, false)?;
-            if self.shipping.is_none() && self.staged.is_none() && self.chain.is_some() {
-                return Ok(());
-            }
+        (self.due_ms, self.has_shipped) = (now_ms, false);
+        self.step(store, now_ms)?;
+        while !self.is_whole() {
+            self.step(store, now_ms)?;
         }
+        Ok(())
+    }
+
+    /// Whether there is a full part, and no point is being shipped.
+    fn is_whole(&self) -> bool {
+        self.chain.is_some()
+            && self.full_bytes.is_some()
+            && self.shipping.is_none()
+            && self.staged.is_none()
     }
 
     fn sizes(&self) -> Sizes {

@@ -178,7 +178,7 @@ impl Model {
 /// Runs a step until it succeeds.
 fn steps(shipper: &mut Shipper, store: &Store, now_ms: u64) {
     loop {
-        match shipper.step(store, now_ms, false) {
+        match shipper.step(store, now_ms) {
             Ok(Step::Idle(_)) => return,
             Ok(Step::Worked) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
@@ -223,7 +223,7 @@ fn every_point_is_the_state_at_its_commit_whatever_fails() {
                     acknowledged = 0;
                 }
                 2..50 => steps(&mut shipper, &model.store, now_ms),
-                _ => match shipper.step(&model.store, now_ms, false) {
+                _ => match shipper.step(&model.store, now_ms) {
                     Ok(_) => {}
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
                 },
@@ -288,7 +288,7 @@ fn a_second_writer_ends_the_first_one_and_keeps_its_points() {
     let mut two = Shipper::open(&second, objects.clone(), small(), 20).unwrap();
     let fenced = one.finish(&first, 30).unwrap_err();
     assert_eq!(fenced.kind(), ErrorKind::Busy, "{fenced}");
-    assert_eq!(one.step(&first, 40, true).unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(one.step(&first, 40).unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(restored(&objects, At::Newest)["t"][&b"a"[..]], b"first");
     second.table("t").unwrap().put(b"b", b"second").unwrap();
     two.finish(&second, 50).unwrap();

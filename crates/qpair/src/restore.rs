@@ -32,9 +32,8 @@ impl Options {
     ///
     /// # Errors
     /// `Exists` if a member is an existing file or is not blank; `Interrupted` if `progress`
-    /// stopped the restore;
-    /// `Corrupt` if an object of the backup is damaged, and `NotFound` if one is
-    /// missing; `KeyTooLong` if a key does not fit pages of this size; and the errors of
+    /// stopped the restore; `Corrupt` if an object of the backup is damaged, and `NotFound` if one
+    /// is missing; `KeyTooLong` if a key does not fit pages of this size; and the errors of
     /// [`Options::open`]. After an error the members hold no store, and files that this call
     /// created are removed.
     pub fn restore_of(
