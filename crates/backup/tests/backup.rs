@@ -45,8 +45,12 @@ fn tables(store: &Store) -> Tables {
 fn restored(objects: &Arc<dyn Objects>, at: At) -> Tables {
     let backup = Backup::open(objects.clone()).unwrap();
     let restore = backup.restore(at, None).unwrap();
-    let store = store();
+    let device = memory();
+    let store = Store::open(vec![device.clone()], &options()).unwrap();
     restore.fill(&store, &|_, _| ControlFlow::Continue(())).unwrap();
+    store.close().unwrap();
+    let read_only = StoreOptions { format: false, read_only: true, ..options() };
+    let store = Store::open(vec![device], &read_only).unwrap();
     let report = store.check(&|_, _| ()).unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     let all = tables(&store);
@@ -108,17 +112,17 @@ impl Model {
 
     fn change(&mut self) {
         match self.random.u8(0..40) {
-            0 => {
+            0..3 => {
                 let name = self.name();
                 self.store.table(&name).unwrap();
                 self.tables.entry(name).or_default();
             }
-            1 => {
+            3 => {
                 let Some(name) = self.existing() else { return };
                 self.store.drop_table(&name).unwrap();
                 self.tables.remove(&name);
             }
-            2 => {
+            4 => {
                 let (Some(from), to) = (self.existing(), self.name()) else { return };
                 if !self.tables.contains_key(&to) {
                     self.store.rename_table(&from, &to).unwrap();
@@ -343,6 +347,7 @@ fn damage_is_found_and_an_interrupted_restore_goes_on() {
     let mut model = Model::new(9);
     let mut shipper = Shipper::open(&model.store, objects.clone(), small(), 0).unwrap();
     (0..300).for_each(|_| model.change());
+    assert!(!model.tables.is_empty());
     shipper.finish(&model.store, 100).unwrap();
     let received = tempfile::tempdir().unwrap();
     let backup = Backup::open(objects.clone()).unwrap();

@@ -4,8 +4,9 @@
 use std::ops::ControlFlow;
 
 use qpair_backup::{Point, Restore};
-use qpair_engine::{Error, ErrorKind, Result, Store};
+use qpair_engine::{Error, ErrorKind, Result};
 
+use crate::members::Members;
 use crate::options::Options;
 
 /// The result of restoring a store.
@@ -42,17 +43,27 @@ impl Options {
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<RestoreReport> {
         let page_size = self.store.page_size;
-        let (id, filled) = self.fill_new("restored store", &|target| {
-            let filled = restore.fill(target, progress)?;
-            check(target).map(|()| filled)
+        let new_files = Members::of(&self)?.missing();
+        let again = self.clone().create(false).read_only(true);
+        let (id, filled) =
+            self.fill_new("restored store", &|target| restore.fill(target, progress))?;
+        check(again).inspect_err(|_| {
+            for path in new_files {
+                // Report the damage, not this error.
+                let _ = std::fs::remove_file(path);
+            }
         })?;
         let (tables, records) = (filled.tables, filled.records);
         Ok(RestoreReport { point: restore.point(), tables, records, page_size, id })
     }
 }
 
-fn check(target: &Store) -> Result<()> {
-    match target.check(&|_, _| ())?.faults.into_iter().next() {
+/// Checks a closed store.
+fn check(options: Options) -> Result<()> {
+    let store = options.open()?;
+    let checked = store.check(&|_, _| ());
+    store.close()?;
+    match checked?.faults.into_iter().next() {
         None => Ok(()),
         Some(fault) => {
             Err(Error::new(ErrorKind::Corrupt, format!("the restored store is damaged: {fault}")))

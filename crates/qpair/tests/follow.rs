@@ -59,7 +59,7 @@ fn restored(folder: &Path, point: Point) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let elsewhere = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = elsewhere.path().join("restored");
     options(&path).restore_of(&restore, &|_, _| ControlFlow::Continue(())).unwrap();
-    let store = options(&path).create(false).open().unwrap();
+    let store = options(&path).create(false).read_only(true).open().unwrap();
     assert!(store.check(&|_, _| ()).unwrap().faults.is_empty());
     let all = records(&store);
     store.close().unwrap();
