@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use qpair_engine::{Error, ErrorKind, Result, Store, WeakStore};
 
@@ -12,8 +12,8 @@ use crate::shipper::{BackupOptions, BackupStatus, Shipper, Step};
 /// The shortest and the longest pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How often the last commits are sent again before the backup ends without them.
-const LAST_ATTEMPTS_MAX: u32 = 20;
+/// How long the last commits are sent again before the backup ends without them.
+const LAST_ATTEMPTS_FOR: Duration = Duration::from_secs(10);
 /// The interval at which the thread sees whether much was committed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -24,9 +24,18 @@ pub fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// How a backup is to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Once all commits are shipped.
+    Shipped,
+    /// At once.
+    Abandoned,
+}
+
 #[derive(Default)]
 struct State {
-    stop: bool,
+    end: Option<End>,
     status: BackupStatus,
     /// The last failure, until a step succeeds.
     failure: Option<Error>,
@@ -48,7 +57,7 @@ impl Shared {
     /// Waits for this time, or until the follower is to stop.
     fn pause(&self, time: Duration) {
         let state = self.state();
-        if !state.stop {
+        if state.end.is_none() {
             drop(self.stopped.wait_timeout(state, time));
         }
     }
@@ -102,7 +111,7 @@ impl Follower {
     /// # Errors
     /// The error that has ended the backup, or that kept the last commits from being shipped.
     pub fn stop(mut self) -> Result<BackupStatus> {
-        self.end();
+        self.end(End::Shipped);
         let state = self.shared.state();
         match &state.ended {
             Some(error) => Err(error.clone()),
@@ -110,8 +119,19 @@ impl Follower {
         }
     }
 
-    fn end(&mut self) {
-        self.shared.state().stop = true;
+    /// Ends after the step that is being made, without the commits that are not shipped; returns
+    /// the error that says so.
+    pub fn abandon(mut self) -> Error {
+        self.end(End::Abandoned);
+        Error::with_hint(
+            ErrorKind::Interrupted,
+            "the backup was interrupted before its full part was complete",
+            "run the command again: it begins anew",
+        )
+    }
+
+    fn end(&mut self, end: End) {
+        self.shared.state().end = Some(end);
         self.shared.stopped.notify_all();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has no status to return.
@@ -122,15 +142,24 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.end();
+        if self.thread.is_some() {
+            self.end(End::Shipped);
+        }
     }
 }
 
 fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
     let mut pause = PAUSE;
-    let mut last_attempts = 0;
+    let mut stopping_since = None;
     loop {
-        let stop = shared.state().stop;
+        let end = shared.state().end;
+        if end == Some(End::Abandoned) {
+            return;
+        }
+        let stop = end.is_some();
+        if stop {
+            stopping_since.get_or_insert_with(Instant::now);
+        }
         let Some(store) = store.upgrade() else {
             shared.state().ended = Some(Error::closed());
             return;
@@ -151,9 +180,11 @@ fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
                     shared.pause(time.min(LOOK_EVERY));
                 }
             }
-            Err(error) if may_pass(&error) && last_attempts < LAST_ATTEMPTS_MAX => {
+            Err(error)
+                if may_pass(&error)
+                    && stopping_since.is_none_or(|since| since.elapsed() < LAST_ATTEMPTS_FOR) =>
+            {
                 shared.state().failure = Some(error);
-                last_attempts += u32::from(stop);
                 match stop {
                     true => std::thread::sleep(PAUSE),
                     false => shared.pause(pause),
@@ -161,11 +192,20 @@ fn run(mut shipper: Shipper, store: &WeakStore, shared: &Shared) {
                 pause = (2 * pause).min(PAUSE_MAX);
             }
             Err(error) => {
-                shared.state().ended = Some(error);
+                shared.state().ended = Some(if stop { not_shipped(&error) } else { error });
                 return;
             }
         }
     }
+}
+
+/// Returns the error of a backup that ends without the last commits.
+fn not_shipped(error: &Error) -> Error {
+    Error::with_hint(
+        error.kind(),
+        format!("the backup has ended without the last commits: {}", error.context()),
+        "the store has them; the next backup to this place begins with a full part, which has them too",
+    )
 }
 
 /// Whether another attempt may succeed: the place may be full, or its access be renewed.

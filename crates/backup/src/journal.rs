@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use qpair_engine::{Error, ErrorKind, Result};
 
+use crate::canary::Canary;
 use crate::manifest::{Entry, Manifest, Part, VERSION};
 use crate::objects::{Counted, Objects};
 
@@ -98,6 +99,22 @@ pub(crate) fn read(objects: &dyn Objects) -> Result<(Manifest, u64)> {
     read
 }
 
+/// Reads the state of a backup as [`read`] does.
+///
+/// # Errors
+/// `NotFound` if there is no backup.
+pub(crate) fn read_existing(objects: &dyn Objects) -> Result<(Manifest, u64)> {
+    let (manifest, manifest_at) = read(objects)?;
+    match manifest.number {
+        0 => Err(Error::with_hint(
+            ErrorKind::NotFound,
+            format!("{} has no backup", objects.place()),
+            "name the place that was given to qpair backup --to",
+        )),
+        _ => Ok((manifest, manifest_at)),
+    }
+}
+
 fn read_once(objects: &dyn Objects) -> Result<(Manifest, u64)> {
     let manifests = objects.list(MANIFESTS, "")?;
     let mut manifest = Manifest::default();
@@ -141,6 +158,7 @@ pub(crate) struct Journal {
     pending: Option<Pending>,
     /// The number of the entry after which the last manifest was written.
     manifest_at: u64,
+    pub(crate) canary: Option<Canary>,
 }
 
 impl Journal {
@@ -180,7 +198,8 @@ impl Journal {
             };
             let bytes = encode(&entry, &[])?;
             let pending = Some(Pending { entry, bytes });
-            let mut journal = Self { objects: objects.clone(), manifest, pending, manifest_at };
+            let objects = objects.clone();
+            let mut journal = Self { objects, manifest, pending, manifest_at, canary: None };
             match journal.flush() {
                 Err(error) if error.kind() == ErrorKind::Busy => {}
                 flushed => return flushed.map(|()| journal),
@@ -227,7 +246,16 @@ impl Journal {
     pub(crate) fn flush(&mut self) -> Result<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let name = entry_name(pending.entry.number);
-        if !self.objects.put_if_absent(&name, &pending.bytes)? {
+        let written = match self.canary {
+            Some(Canary::PutUnconditionally) => {
+                self.objects.put(&name, &pending.bytes).map(|()| true)
+            }
+            Some(Canary::FailedIsWritten) => {
+                self.objects.put_if_absent(&name, &pending.bytes).or(Ok(true))
+            }
+            _ => self.objects.put_if_absent(&name, &pending.bytes),
+        };
+        if !written? {
             match self.objects.get(&name)? {
                 // An earlier attempt has written it, although it failed.
                 Some(bytes) if bytes == pending.bytes => {}
@@ -263,6 +291,7 @@ impl Journal {
             self.objects.delete(&object)?;
             removed += 1;
         }
+        self.objects.remove_unfinished()?;
         Ok(removed)
     }
 }

@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod canary;
 mod change;
 mod follower;
 mod job;
@@ -20,6 +21,8 @@ mod restore;
 mod shipper;
 mod verify;
 
+#[doc(hidden)]
+pub use canary::Canary;
 pub use follower::{Follower, now_ms};
 #[cfg(feature = "s3")]
 pub use objects::S3;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use qpair_engine::{CatalogChange, Error, ErrorKind, Result, Store};
 
 use crate::change::{Change, Merge, read_piece};
-use crate::journal::read;
+use crate::journal::read_existing;
 use crate::manifest::{Manifest, Part, Piece};
 use crate::objects::{Costs, Counted, Folder, Object, Objects};
 use crate::plan::{Point, parts_of, points};
@@ -42,14 +42,7 @@ impl Backup {
     /// `NotFound` if there is no backup; `Corrupt`; `Version`; errors of the place.
     pub fn open(objects: Arc<dyn Objects>) -> Result<Self> {
         let objects = Arc::new(Counted::new(objects));
-        let (manifest, _) = read(&*objects)?;
-        if manifest.number == 0 {
-            return Err(Error::with_hint(
-                ErrorKind::NotFound,
-                format!("{} has no backup", objects.place()),
-                "name the place that was given to qpair backup --to",
-            ));
-        }
+        let (manifest, _) = read_existing(&*objects)?;
         Ok(Self { objects, manifest })
     }
 

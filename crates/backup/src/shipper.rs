@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use qpair_engine::{ChangeFeed, ErrorKind, FeedBreak, Next, Result, Store};
 
+use crate::canary::Canary;
 use crate::change::{Merge, Scan, list};
 use crate::job::{Job, Sizes, Source};
 use crate::journal::Journal;
@@ -48,6 +49,9 @@ pub struct BackupOptions {
     /// The time between two searches for objects that are no longer needed, in milliseconds.
     /// Default: one hour.
     pub sweep_ms: u64,
+    /// A bug to plant, to prove that tests find it.
+    #[doc(hidden)]
+    pub canary: Option<Canary>,
 }
 
 impl Default for BackupOptions {
@@ -65,6 +69,7 @@ impl Default for BackupOptions {
             keep_ms: 30 * DAY_MS,
             keep_all_ms: DAY_MS / 24,
             sweep_ms: DAY_MS / 24,
+            canary: None,
         }
     }
 }
@@ -154,7 +159,8 @@ impl Shipper {
         let feed = store.change_feed(options.memory_bytes)?;
         let objects = Arc::new(Counted::new(objects));
         let report = store.report();
-        let journal = Journal::open(objects, &report.id, report.page_size as u64, now_ms)?;
+        let mut journal = Journal::open(objects, &report.id, report.page_size as u64, now_ms)?;
+        journal.canary = options.canary;
         let chains = journal.manifest.parts.values().map(|part| part.chain + 1).max().unwrap_or(1);
         let next_part = journal.manifest.next_part.max(1);
         Ok(Self {
@@ -235,6 +241,10 @@ impl Shipper {
             && self.staged.is_none()
     }
 
+    fn is_planted(&self, canary: Canary) -> bool {
+        self.options.canary == Some(canary)
+    }
+
     fn sizes(&self) -> Sizes {
         let (piece_bytes, inline_bytes) = (self.options.piece_bytes, self.options.inline_bytes);
         Sizes { piece_bytes, inline_bytes }
@@ -309,6 +319,11 @@ impl Shipper {
 
     fn stage(&mut self, staged: Staged, job: Job, remove: Vec<u64>, now_ms: u64) -> Result<()> {
         self.journal.stage(vec![job.part], remove, &job.inline, now_ms)?;
+        if let Staged::Point { to, .. } = &staged
+            && self.is_planted(Canary::ShippedBeforeWritten)
+        {
+            self.status.shipped = *to;
+        }
         self.staged = Some(staged);
         self.flush()
     }
@@ -355,6 +370,9 @@ impl Shipper {
         let Some(mut job) = self.job.take() else { return Ok(()) };
         self.is_scanned = false;
         (job.part.usable_from, job.part.time_ms) = (to, time_ms);
+        if self.is_planted(Canary::UsableTooEarly) {
+            job.part.usable_from = job.part.to;
+        }
         let staged = Staged::Part { level: FULL, bytes: job.part.bytes, chain: job.part.chain };
         self.journal.stage(vec![job.part], Vec::new(), &job.inline, time_ms)?;
         self.staged = Some(staged);
@@ -391,11 +409,16 @@ impl Shipper {
             self.scan(chain, at, ChangeFeed::tables(store)?);
             return Ok(true);
         }
-        if let Some((level, parts)) = to_merge(&self.journal.manifest, chain, self.options.fan_in)
+        if let Some((level, mut parts)) =
+            to_merge(&self.journal.manifest, chain, self.options.fan_in)
             && let (Some(first), Some(last)) = (parts.first(), parts.last())
         {
             let (from, to, time_ms) = (first.from, last.to, last.time_ms);
-            let source = Source::Merge(Merge::new(parts, false));
+            if self.is_planted(Canary::MergeInReverse) {
+                parts.reverse();
+            }
+            let is_whole = self.is_planted(Canary::MergeWithoutRemovals);
+            let source = Source::Merge(Merge::new(parts, is_whole));
             let part = self.part(level, chain, from, to, time_ms);
             self.job = Some(Job::new(part, source, self.journal.manifest.epoch));
             return Ok(true);

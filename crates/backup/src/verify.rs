@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use qpair_engine::{Error, ErrorKind, Result};
 
 use crate::change::{Change, read_piece};
-use crate::journal::{PARTS, garbage, read};
+use crate::journal::{PARTS, garbage, read_existing};
 use crate::manifest::Piece;
 use crate::objects::Objects;
 use crate::plan::{Point, points};
@@ -32,13 +32,13 @@ pub struct Verification {
 /// and may break the verification off.
 ///
 /// # Errors
-/// `Interrupted` if `progress` broke it off; `Corrupt` if the journal is damaged; errors of the
+/// `NotFound` if there is no backup; `Interrupted` if `progress` broke it off; `Corrupt` if the journal is damaged; errors of the
 /// place.
 pub fn verify(
     objects: &dyn Objects,
     progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> Result<Verification> {
-    let (manifest, manifest_at) = read(objects)?;
+    let (manifest, manifest_at) = read_existing(objects)?;
     let parts = manifest.parts.values();
     let mut found = Verification {
         points: points(&manifest),

@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use qpair_backup::{
-    At, Backup, BackupOptions, Faults, Folder, Objects, Point, Shipper, Simulated, Step, verify,
+    At, Backup, BackupOptions, Canary, Faults, Folder, Objects, Point, Shipper, Simulated, Step,
+    verify,
 };
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
 use qpair_engine::{ErrorKind, Store, StoreOptions};
@@ -74,14 +75,23 @@ struct Model {
     store: Store,
     tables: Tables,
     states: BTreeMap<u64, Tables>,
+    /// The time of each commit.
+    times: BTreeMap<u64, u64>,
+    now_ms: u64,
     random: fastrand::Rng,
 }
 
 impl Model {
     fn new(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        let mut model =
-            Self { store: store(), tables: Tables::new(), states: BTreeMap::new(), random };
+        let mut model = Self {
+            store: store(),
+            tables: Tables::new(),
+            states: BTreeMap::new(),
+            times: BTreeMap::new(),
+            now_ms: 0,
+            random,
+        };
         model.note();
         model
     }
@@ -90,6 +100,7 @@ impl Model {
     fn note(&mut self) {
         let timestamp = self.store.snapshot().unwrap().timestamp();
         self.states.insert(timestamp, self.tables.clone());
+        self.times.insert(timestamp, self.now_ms);
     }
 
     fn name(&mut self) -> String {
@@ -166,14 +177,15 @@ impl Model {
         self.note();
     }
 
-    /// Restores points, at most about 60 of all, and compares each with the state at its commit.
+    /// Restores all points, and compares each with the state at its commit.
     fn compare(&mut self, objects: &Arc<dyn Objects>) -> Vec<Point> {
         let points = Backup::open(objects.clone()).unwrap().points();
-        let step = points.len() / 60 + 1;
-        let begin = self.random.usize(..step);
-        for point in points.iter().skip(begin).step_by(step) {
+        for point in &points {
+            let earlier = |(at, ms): &(&u64, &u64)| **at > point.timestamp && **ms < point.time_ms;
+            let missing = self.times.iter().find(earlier);
+            assert_eq!(missing, None, "acknowledged before the time of {point:?}");
             let tables = restored(objects, At::Point(*point));
-            assert_eq!(tables, self.states[&point.timestamp], "{point:?}");
+            assert!(tables == self.states[&point.timestamp], "{point:?}");
         }
         points
     }
@@ -190,65 +202,87 @@ fn steps(shipper: &mut Shipper, store: &Store, now_ms: u64) {
     }
 }
 
-fn open(objects: &Arc<dyn Objects>, store: &Store, now_ms: u64) -> Shipper {
+fn open(objects: &Arc<dyn Objects>, store: &Store, now_ms: u64, canary: Option<Canary>) -> Shipper {
+    let mut options = small();
+    options.canary = canary;
     loop {
-        match Shipper::open(store, objects.clone(), small(), now_ms) {
+        match Shipper::open(store, objects.clone(), options.clone(), now_ms) {
             Ok(shipper) => return shipper,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
         }
     }
 }
 
+/// Changes a store and ships it to a place with these faults; compares each point with the store's
+/// state at its commit.
+fn run(seed: u64, faults: Faults, canary: Option<Canary>) {
+    let place = Arc::new(Simulated::new(seed, faults));
+    let objects: Arc<dyn Objects> = place.clone();
+    let mut model = Model::new(seed);
+    let mut shipper = open(&objects, &model.store, model.now_ms, canary);
+    let mut acknowledged = 0;
+    for _ in 0..500 {
+        model.now_ms += model.random.u64(0..15);
+        model.change();
+        match model.random.u8(0..200) {
+            // The process ends, with whatever it was writing.
+            0 => {
+                drop(shipper);
+                has_shipped(&place, acknowledged);
+                shipper = open(&objects, &model.store, model.now_ms, canary);
+                acknowledged = 0;
+            }
+            1 => {
+                model.load();
+                acknowledged = 0;
+            }
+            2..50 => steps(&mut shipper, &model.store, model.now_ms),
+            _ => match shipper.step(&model.store, model.now_ms) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
+            },
+        }
+        let status = shipper.status();
+        if status.is_restorable {
+            assert!(status.shipped >= acknowledged, "seed {seed}");
+            acknowledged = status.shipped;
+        }
+    }
+    drop(shipper);
+    // Requests that are late may never be done, or be done at last.
+    has_shipped(&place, acknowledged);
+    place.set_faults(Faults::default());
+    place.settle();
+    let points = model.compare(&objects);
+    let newest = points.iter().map(|point| point.timestamp).max().unwrap_or(0);
+    assert!(newest >= acknowledged, "seed {seed}: {newest} of {acknowledged}");
+    assert!(points.len() > 10, "seed {seed}: {}", points.len());
+    let found = verify(&*objects, &|_, _| ControlFlow::Continue(())).unwrap();
+    assert_eq!(found.faults, [""; 0], "seed {seed}");
+    model.store.close().unwrap();
+}
+
+/// Checks that what lies there now leads to this commit.
+fn has_shipped(place: &Simulated, timestamp: u64) {
+    let points = Backup::open(Arc::new(place.copy())).unwrap().points();
+    let newest = points.iter().map(|point| point.timestamp).max().unwrap_or(0);
+    assert!(newest >= timestamp, "{timestamp} was shipped; there is {newest}");
+}
+
+const FAULTS: Faults = Faults { lost: 8, unanswered: 8, late: 8 };
+
 #[test]
 fn every_point_is_the_state_at_its_commit_whatever_fails() {
     for seed in 0..12 {
-        let faults = match seed % 3 {
-            0 => Faults::default(),
-            _ => Faults { lost: 8, unanswered: 8, late: 8 },
-        };
-        let place = Arc::new(Simulated::new(seed, faults));
-        let objects: Arc<dyn Objects> = place.clone();
-        let mut model = Model::new(seed);
-        let mut shipper = open(&objects, &model.store, 0);
-        let mut now_ms = 0;
-        let mut acknowledged = 0;
-        for _ in 0..500 {
-            model.change();
-            now_ms += model.random.u64(0..15);
-            match model.random.u8(0..200) {
-                // The process ends, with whatever it was writing.
-                0 => {
-                    drop(shipper);
-                    shipper = open(&objects, &model.store, now_ms);
-                    acknowledged = 0;
-                }
-                1 => {
-                    model.load();
-                    acknowledged = 0;
-                }
-                2..50 => steps(&mut shipper, &model.store, now_ms),
-                _ => match shipper.step(&model.store, now_ms) {
-                    Ok(_) => {}
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::Io, "{error}"),
-                },
-            }
-            let status = shipper.status();
-            if status.is_restorable {
-                assert!(status.shipped >= acknowledged, "seed {seed}");
-                acknowledged = status.shipped;
-            }
-        }
-        place.set_faults(Faults::default());
-        let shipped = shipper.status().shipped;
-        drop(shipper);
-        place.settle();
-        let points = model.compare(&objects);
-        let newest = points.iter().map(|point| point.timestamp).max().unwrap_or(0);
-        assert!(newest >= shipped, "seed {seed}: {newest} of {shipped}");
-        assert!(points.len() > 10, "seed {seed}: {}", points.len());
-        let found = verify(&*objects, &|_, _| ControlFlow::Continue(())).unwrap();
-        assert_eq!(found.faults, [""; 0], "seed {seed}");
-        model.store.close().unwrap();
+        run(seed, if seed % 3 == 0 { Faults::default() } else { FAULTS }, None);
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for canary in Canary::ALL {
+        let is_found = |seed| std::panic::catch_unwind(|| run(seed, FAULTS, Some(canary))).is_err();
+        assert!((0..12).any(is_found), "{canary:?} is not found");
     }
 }
 
@@ -322,6 +356,7 @@ fn old_points_go_and_nothing_else_does() {
     let mut shipper = Shipper::open(&model.store, objects.clone(), options(), 0).unwrap();
     let mut now_ms = 0;
     for _ in 0..800 {
+        model.now_ms = now_ms;
         model.change();
         now_ms += 10;
         steps(&mut shipper, &model.store, now_ms);

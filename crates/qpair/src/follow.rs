@@ -10,7 +10,8 @@
 //!                                             back, some times a second
 //! repeated MESSAGE                            back: the place does not answer, and is asked again
 //! done                                        back, once all commits are shipped, after the client
-//!                                             has closed its side; or
+//!                                             has closed its side and there is a point to restore
+//!                                             to; or
 //! failed KIND MESSAGE
 //! ```
 
@@ -25,7 +26,7 @@ use qpair_engine::{Error, ErrorKind, Result, WeakStore};
 
 use crate::ask::{TELL_EVERY, ask_path, failed_there, gone, numbers};
 
-/// The state of a continuous backup that another process makes.
+/// The state of a continuous backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Following {
@@ -55,12 +56,17 @@ pub(crate) fn follow(stream: &UnixStream, store: &WeakStore, request: &str) -> R
     drop(open);
     let failed = |error: io::Error| Error::new(ErrorKind::Io, format!("telling of it: {error}"));
     stream.set_read_timeout(Some(TELL_EVERY)).map_err(failed)?;
+    let now = || Following::of(&follower.status(), follower.failure().as_ref());
     loop {
         let mut stream = stream;
-        let told = stream.write_all(report(&follower).as_bytes());
+        let told = stream.write_all(report(&now()).as_bytes());
         if told.is_err() || matches!(stream.read(&mut [0]), Ok(0)) {
-            follower.stop()?;
-            return Ok("done\n".to_owned());
+            if !now().is_restorable {
+                return Err(follower.abandon());
+            }
+            // With the last commits.
+            let status = follower.stop()?;
+            return Ok(format!("{}done\n", report(&Following::of(&status, None))));
         }
         if let Some(ended) = follower.ended() {
             return Err(ended);
@@ -68,17 +74,36 @@ pub(crate) fn follow(stream: &UnixStream, store: &WeakStore, request: &str) -> R
     }
 }
 
-fn report(follower: &Follower) -> String {
-    let BackupStatus { shipped, shipped_ms, is_restorable, breaks, costs, stored_bytes, .. } =
-        follower.status();
+impl Following {
+    /// Returns the state of a backup that this process makes.
+    #[must_use]
+    pub fn of(status: &BackupStatus, failure: Option<&Error>) -> Self {
+        Self {
+            shipped: status.shipped,
+            time_ms: status.shipped_ms,
+            is_restorable: status.is_restorable,
+            requests: status.costs.requests(),
+            sent_bytes: status.costs.sent_bytes,
+            stored_bytes: status.stored_bytes,
+            breaks: status.breaks,
+            failure: failure.map(Error::to_string),
+        }
+    }
+}
+
+fn report(now: &Following) -> String {
     let mut lines = format!(
-        "shipped {shipped} {shipped_ms} {} {} {} {stored_bytes} {breaks}\n",
-        u8::from(is_restorable),
-        costs.requests(),
-        costs.sent_bytes,
+        "shipped {} {} {} {} {} {} {}\n",
+        now.shipped,
+        now.time_ms,
+        u8::from(now.is_restorable),
+        now.requests,
+        now.sent_bytes,
+        now.stored_bytes,
+        now.breaks,
     );
-    if let Some(failure) = follower.failure() {
-        lines += &format!("repeated {}\n", failure.to_string().replace('\n', " "));
+    if let Some(failure) = &now.failure {
+        lines += &format!("repeated {}\n", failure.replace('\n', " "));
     }
     lines
 }

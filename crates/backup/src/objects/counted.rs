@@ -112,4 +112,8 @@ impl Objects for Counted {
         self.count(Request::Delete, 1);
         self.objects.delete(name)
     }
+
+    fn remove_unfinished(&self) -> Result<()> {
+        self.objects.remove_unfinished()
+    }
 }

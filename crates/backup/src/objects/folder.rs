@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind as IoKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use qpair_engine::{Error, ErrorKind, Result};
 
@@ -14,6 +15,8 @@ use super::{Object, Objects};
 
 /// The end of the name of a file that is being written.
 const UNFINISHED: &str = ".unfinished";
+/// The age of an unfinished file whose writer has certainly ended.
+const UNFINISHED_FOR: Duration = Duration::from_secs(3600);
 
 /// A folder on a file system with hard links.
 pub struct Folder {
@@ -30,12 +33,20 @@ impl Folder {
     }
 
     fn failed(&self, doing: &str, name: &str, error: &io::Error) -> Error {
-        let kind = match error.kind() {
-            IoKind::PermissionDenied | IoKind::ReadOnlyFilesystem => ErrorKind::Denied,
-            IoKind::StorageFull | IoKind::QuotaExceeded => ErrorKind::NoSpace,
-            _ => ErrorKind::Io,
+        let (kind, hint) = match error.kind() {
+            IoKind::PermissionDenied | IoKind::ReadOnlyFilesystem => (
+                ErrorKind::Denied,
+                "give this user the right to it; an open store is backed up by the process that has it open, with its rights",
+            ),
+            IoKind::StorageFull | IoKind::QuotaExceeded | IoKind::FileTooLarge => {
+                (ErrorKind::NoSpace, "make room there, or name a place with more room")
+            }
+            _ => {
+                (ErrorKind::Io, "look at the folder and its file system, and run the command again")
+            }
         };
-        Error::new(kind, format!("{doing} {}: {error}", self.root.join(name).display()))
+        let what = format!("{doing} {}: {error}", self.root.join(name).display());
+        Error::with_hint(kind, what, hint)
     }
 
     /// Writes a file with these bytes, durably, and moves it to its place by `place`.
@@ -50,7 +61,7 @@ impl Folder {
         let from = self.root.join(format!("{name}.{number:x}{UNFINISHED}"));
         let written = || -> io::Result<bool> {
             let folder = to.parent().unwrap_or(&self.root);
-            fs::create_dir_all(folder)?;
+            make_folder(folder)?;
             let mut file = File::create(&from)?;
             file.write_all(bytes)?;
             file.sync_all()?;
@@ -64,6 +75,7 @@ impl Folder {
         outcome.map_err(|error| self.failed("writing", name, &error))
     }
 
+    /// Finds files whose names begin with `prefix`, unfinished ones too.
     fn collect(&self, folder: &Path, prefix: &str, found: &mut Vec<Object>) -> io::Result<()> {
         let entries = match fs::read_dir(folder) {
             Err(error) if error.kind() == IoKind::NotFound => return Ok(()),
@@ -78,7 +90,7 @@ impl Folder {
             let kind = entry.file_type()?;
             if kind.is_dir() && (name.starts_with(prefix) || prefix.starts_with(name)) {
                 self.collect(&path, prefix, found)?;
-            } else if kind.is_file() && name.starts_with(prefix) && !name.ends_with(UNFINISHED) {
+            } else if kind.is_file() && name.starts_with(prefix) {
                 // A file that was removed meanwhile is not listed.
                 if let Ok(metadata) = entry.metadata() {
                     found.push(Object { name: name.to_owned(), bytes: metadata.len() });
@@ -87,6 +99,28 @@ impl Folder {
         }
         Ok(())
     }
+
+    fn files(&self, prefix: &str) -> Result<Vec<Object>> {
+        let mut found = Vec::new();
+        self.collect(&self.root, prefix, &mut found)
+            .map_err(|error| self.failed("listing", prefix, &error))?;
+        Ok(found)
+    }
+}
+
+/// Makes a folder and those above it, durably.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    make_folder(above)?;
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == IoKind::AlreadyExists && folder.is_dir() => {}
+        made => made?,
+    }
+    File::open(above)?.sync_all()
 }
 
 impl Objects for Folder {
@@ -113,10 +147,8 @@ impl Objects for Folder {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Object>> {
-        let mut found = Vec::new();
-        self.collect(&self.root, prefix, &mut found)
-            .map_err(|error| self.failed("listing", prefix, &error))?;
-        found.retain(|object| object.name.as_str() > after);
+        let mut found = self.files(prefix)?;
+        found.retain(|object| object.name.as_str() > after && !object.name.ends_with(UNFINISHED));
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
@@ -126,5 +158,41 @@ impl Objects for Folder {
             Err(error) if error.kind() == IoKind::NotFound => Ok(()),
             removed => removed.map_err(|error| self.failed("removing", name, &error)),
         }
+    }
+
+    fn remove_unfinished(&self) -> Result<()> {
+        for file in self.files("")? {
+            let path = self.root.join(&file.name);
+            let is_old = || path.metadata().ok()?.modified().ok()?.elapsed().ok();
+            if file.name.ends_with(UNFINISHED) && is_old().is_some_and(|age| age > UNFINISHED_FOR) {
+                self.delete(&file.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_writer_left_is_never_an_object_and_goes_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Folder::new(folder.path().join("a/b"));
+        objects.put("parts/1", b"one").unwrap();
+        let left = |name: &str, age: Duration| {
+            let path = folder.path().join("a/b/parts").join(name);
+            let file = File::create(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+            path
+        };
+        let new = left("2.a.unfinished", Duration::ZERO);
+        let old = left("2.b.unfinished", 2 * UNFINISHED_FOR);
+        let listed = objects.list("parts/", "").unwrap();
+        assert_eq!(listed, [Object { name: "parts/1".to_owned(), bytes: 3 }]);
+        objects.remove_unfinished().unwrap();
+        assert!(new.exists() && !old.exists());
+        assert_eq!(objects.get("parts/1").unwrap().unwrap(), b"one");
     }
 }

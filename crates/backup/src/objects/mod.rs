@@ -57,6 +57,11 @@ pub trait Objects: Send + Sync {
 
     /// Removes an object, if there is one of this name.
     fn delete(&self, name: &str) -> Result<()>;
+
+    /// Removes what puts have left that ended long ago without success, if there may be any.
+    fn remove_unfinished(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Opens the place of a URL: `file:///folder`, a path, or `s3://bucket/prefix`. Access to S3 is
@@ -71,7 +76,7 @@ pub fn open_place(url: &str) -> Result<Arc<dyn Objects>> {
     }
     let path = match url.strip_prefix("file://") {
         Some(path) if path.starts_with('/') => path,
-        None if !url.contains("://") && !url.is_empty() => url,
+        None if !url.contains("://") && !url.is_empty() && !is_half_url(url) => url,
         _ => {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
@@ -81,6 +86,11 @@ pub fn open_place(url: &str) -> Result<Arc<dyn Objects>> {
         }
     };
     Ok(Arc::new(Folder::new(PathBuf::from(path))))
+}
+
+/// Whether a path looks like a URL that lacks a slash.
+fn is_half_url(path: &str) -> bool {
+    path.starts_with("s3:") || path.starts_with("file:")
 }
 
 #[cfg(feature = "s3")]
@@ -96,4 +106,20 @@ fn open_s3(_rest: &str) -> Result<Arc<dyn Objects>> {
         "this program was built without access to object stores",
         "build it with the feature s3, or name a folder",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_folders_or_buckets() {
+        for folder in ["/a/b", "a", "./s3:b", "file:///a"] {
+            assert!(open_place(folder).is_ok(), "{folder}");
+        }
+        for wrong in ["", "file://a", "file:/a", "s3:/a", "gs://a/b", "https://a/b"] {
+            let error = open_place(wrong).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong}: {error}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
@@ -12,12 +13,22 @@ use object_store::client::{
     CryptoProvider, DigestAlgorithm, DigestContext, HmacContext, Signer, SigningAlgorithm,
 };
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{
+    BackoffConfig, Error as Failure, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    RetryConfig,
+};
 use qpair_engine::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Object, Objects};
+
+/// The address at which instances of clouds are told their access.
+const INSTANCE: &str = "169.254.169.254";
+/// How often the crate repeats a request, and for how long. A backup repeats its steps itself, and
+/// tells people.
+const RETRIES_MAX: usize = 3;
+const RETRY_FOR: Duration = Duration::from_secs(10);
 
 /// A bucket of an object store, and the beginning of all names in it.
 pub struct S3 {
@@ -72,8 +83,11 @@ impl S3 {
         }
         // The second of two callers finds it installed.
         let _ = rustls_graviola::default_provider().install_default();
+        let backoff = BackoffConfig { max_backoff: Duration::from_secs(1), ..Default::default() };
+        let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_FOR };
         let store = builder
             .with_bucket_name(bucket)
+            .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_crypto_provider(Arc::new(RustCrypto))
             .build()
@@ -96,24 +110,69 @@ impl S3 {
     ) -> Result<T> {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         runtime.block_on(request).map_err(|error| {
-            use object_store::Error as Failure;
-            let kind = match error {
-                Failure::NotFound { .. } => ErrorKind::NotFound,
-                Failure::AlreadyExists { .. } | Failure::Precondition { .. } => ErrorKind::Exists,
-                Failure::PermissionDenied { .. } | Failure::Unauthenticated { .. } => {
-                    ErrorKind::Denied
-                }
-                Failure::NotImplemented { .. } | Failure::NotSupported { .. } => {
-                    ErrorKind::Unsupported
-                }
-                _ => ErrorKind::Io,
-            };
-            Error::new(kind, format!("{doing} {name} in {}: {error}", self.place()))
+            let why = cause(&error);
+            let what = format!("{doing} {name} in {}: {why}", self.place());
+            match way_out(&error, &why) {
+                (kind, None) => Error::new(kind, what),
+                (kind, Some(hint)) => Error::with_hint(kind, what, hint),
+            }
         })
     }
 
     fn path(&self, name: &str) -> Path {
         Path::from(format!("{}{name}", self.prefix))
+    }
+}
+
+/// Returns the kind of an error for programs, and what people can do about it.
+fn way_out(error: &Failure, why: &str) -> (ErrorKind, Option<&'static str>) {
+    let rights = "the access key needs the rights s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject";
+    match error {
+        // Not the absence of an object.
+        _ if why.contains("NoSuchBucket") => {
+            (ErrorKind::Invalid, Some("make the bucket, or name one that is there"))
+        }
+        _ if why.contains(INSTANCE) => (
+            ErrorKind::Denied,
+            Some(
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: no access is configured, and this machine is no instance of a cloud that has one",
+            ),
+        ),
+        Failure::NotFound { .. } => (ErrorKind::NotFound, None),
+        Failure::AlreadyExists { .. } | Failure::Precondition { .. } => (ErrorKind::Exists, None),
+        Failure::PermissionDenied { .. } | Failure::Unauthenticated { .. } => {
+            (ErrorKind::Denied, Some(rights))
+        }
+        Failure::NotImplemented { .. } | Failure::NotSupported { .. } => (
+            ErrorKind::Unsupported,
+            Some("use an object store with conditional puts (If-None-Match)"),
+        ),
+        _ => (
+            ErrorKind::Io,
+            Some("look at AWS_ENDPOINT_URL, AWS_REGION and the network, and run the command again"),
+        ),
+    }
+}
+
+/// Returns the cause of an error: the code and message of the server's answer, or the last error of
+/// the chain.
+fn cause(error: &Failure) -> String {
+    let text = error.to_string();
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once('<')?.0)
+    };
+    if let Some(code) = element("Code") {
+        return format!("{code}: {}", element("Message").unwrap_or("the server refuses"));
+    }
+    let mut last: &dyn std::error::Error = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    let last = last.to_string();
+    match text.contains(INSTANCE) {
+        true => format!("asking {INSTANCE} for access: {last}"),
+        false => last,
     }
 }
 

@@ -69,6 +69,14 @@ impl Simulated {
         }
     }
 
+    /// Returns a place with these objects, without faults and late requests.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let copy = Self::new(0, Faults::default());
+        copy.state().objects.clone_from(&self.state().objects);
+        copy
+    }
+
     /// Changes a byte of an object, as a damaged medium does.
     pub fn damage(&self, name: &str, at: usize) {
         if let Some(byte) = self.state().objects.get_mut(name).and_then(|bytes| bytes.get_mut(at)) {

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use qpair::ErrorKind;
-use qpair::continuous::{
-    BackupOptions, BackupStatus, Follower, Following, ask_to_follow, now_ms, open_place,
-};
+use qpair::continuous::{BackupOptions, Follower, Following, ask_to_follow, now_ms, open_place};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -85,7 +83,7 @@ impl ToArgs {
                 Err(Failure::new(Exit::Failed, "no process has published this store")
                     .hint("a store is followed by the process that has it open and publishes it (Options::publish); without --follow it is shipped once"))
             }
-            Ok(None) => self.ship_once(store, url, &interrupt),
+            Ok(None) => self.ship_once(store, url, &progress),
             asked => asked.map(Option::unwrap_or_default).map_err(Failure::from),
         };
         bar.finish_and_clear();
@@ -113,34 +111,43 @@ impl ToArgs {
         Ok(Exit::Done)
     }
 
-    /// Ships a store that no process has open.
-    fn ship_once(&self, store: &StoreArgs, url: &str, interrupt: &Interrupt) -> Result<Following> {
+    /// Ships a store that no process has open, until `progress` breaks it off.
+    fn ship_once(
+        &self,
+        store: &StoreArgs,
+        url: &str,
+        progress: &dyn Fn(&Following) -> ControlFlow<()>,
+    ) -> Result<Following> {
+        let place = open_place(url)?;
         let (open, _) = store.open_to_write(Effort::Large, None, None)?;
-        let shipped = || -> Result<BackupStatus> {
-            let follower = Follower::begin(&open, open_place(url)?, self.options())?;
-            while !follower.status().is_restorable {
+        let shipped = || -> Result<Following, qpair::Error> {
+            let follower = Follower::begin(&open, place, self.options())?;
+            loop {
+                let failure = follower.failure();
+                let now = Following::of(&follower.status(), failure.as_ref());
                 if let Some(ended) = follower.ended() {
-                    return Err(ended.into());
+                    return Err(ended);
                 }
-                if interrupt.is_requested() {
-                    return Err(qpair::Error::new(
-                        ErrorKind::Interrupted,
-                        "the backup was interrupted before its first full part was complete",
-                    )
-                    .into());
+                // Nobody waits here for room or rights.
+                if let Some(failure) = failure
+                    && matches!(failure.kind(), ErrorKind::NoSpace | ErrorKind::Denied)
+                {
+                    follower.abandon();
+                    return Err(failure);
+                }
+                if progress(&now).is_break() {
+                    return match now.is_restorable {
+                        true => Ok(Following::of(&follower.stop()?, None)),
+                        false => Err(follower.abandon()),
+                    };
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Ok(follower.stop()?)
         };
         let shipped = shipped();
         let closed = open.close();
-        let status = shipped?;
+        let now = shipped?;
         closed?;
-        let mut now = Following::default();
-        (now.shipped, now.time_ms, now.is_restorable) = (status.shipped, status.shipped_ms, true);
-        (now.requests, now.sent_bytes) = (status.costs.requests(), status.costs.sent_bytes);
-        (now.stored_bytes, now.breaks) = (status.stored_bytes, status.breaks);
         Ok(now)
     }
 }

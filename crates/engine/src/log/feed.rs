@@ -95,11 +95,14 @@ impl Feed {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Begins the feed, or begins it anew after it broke.
+    /// Begins the feed, or begins it anew after it broke. Commits before it are shipped only with
+    /// a full part; until then the age counts from the oldest of them that is known, or from now.
     pub(crate) fn begin(&self, bytes_max: u64) {
+        let since = self.unshipped_since().unwrap_or_else(Instant::now);
         self.clear();
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
-        self.state.lock().broken = None;
+        let mut state = self.state.lock();
+        (state.broken, state.taken_since) = (None, Some(since));
         self.on.store(true, Ordering::Relaxed);
     }
 
@@ -171,9 +174,12 @@ impl Feed {
 
     /// The time since the oldest commit that is not shipped.
     pub(crate) fn unshipped_age(&self) -> Duration {
-        let logs = self.logs.iter().map(|log| log.lock().since);
-        let oldest = logs.flatten().chain(self.state.lock().taken_since).min();
-        oldest.map_or(Duration::ZERO, |since| since.elapsed())
+        self.unshipped_since().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn unshipped_since(&self) -> Option<Instant> {
+        let taken = self.state.lock().taken_since;
+        self.logs.iter().filter_map(|log| log.lock().since).chain(taken).min()
     }
 }
 
@@ -241,5 +247,8 @@ mod tests {
         assert_eq!(feed.report().breaks, 1);
         feed.begin(100);
         assert!(feed.is_on() && feed.broken().is_none() && feed.take(9).concat().is_empty());
+        assert!(feed.unshipped_age() > Duration::ZERO, "the full part has what was dropped");
+        feed.note_shipped(3, 1, 1);
+        assert_eq!(feed.unshipped_age(), Duration::ZERO);
     }
 }
