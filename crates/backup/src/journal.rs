@@ -31,6 +31,8 @@ const PARTS_PER_ENTRY: u64 = 16;
 const OPENINGS_MAX: u32 = 8;
 /// How often a state that cannot be read is read again.
 const READS_MAX: u32 = 2;
+/// How often a request of a reading is made, if it fails.
+const REQUESTS_MAX: u32 = 4;
 
 pub(crate) fn entry_name(number: u64) -> String {
     format!("{ENTRIES}{number:016x}")
@@ -115,19 +117,31 @@ pub(crate) fn read_existing(objects: &dyn Objects) -> Result<(Manifest, u64)> {
     }
 }
 
+/// Repeats a request that reads: a state has many, and would seldom be read whole where some fail.
+fn again<T>(request: impl Fn() -> Result<T>) -> Result<T> {
+    let mut outcome = request();
+    for _ in 1..REQUESTS_MAX {
+        match &outcome {
+            Err(error) if error.kind() == ErrorKind::Io => outcome = request(),
+            _ => break,
+        }
+    }
+    outcome
+}
+
 fn read_once(objects: &dyn Objects) -> Result<(Manifest, u64)> {
-    let manifests = objects.list(MANIFESTS, "")?;
+    let manifests = again(|| objects.list(MANIFESTS, ""))?;
     let mut manifest = Manifest::default();
     if let Some(last) = manifests.last() {
-        let bytes = objects.get(&last.name)?.ok_or_else(|| missing(&last.name))?;
+        let bytes = again(|| objects.get(&last.name))?.ok_or_else(|| missing(&last.name))?;
         manifest = serde_json::from_slice(&bytes).map_err(|error| damaged(&last.name, error))?;
         Manifest::check_version(manifest.version)?;
     }
     let manifest_at = manifest.number;
-    for object in objects.list(ENTRIES, &entry_name(manifest.number))? {
+    for object in again(|| objects.list(ENTRIES, &entry_name(manifest.number)))? {
         // A name that is not a number belongs to someone else.
         let Some(number) = number_of(&object.name, ENTRIES) else { continue };
-        let bytes = objects.get(&object.name)?.ok_or_else(|| missing(&object.name))?;
+        let bytes = again(|| objects.get(&object.name))?.ok_or_else(|| missing(&object.name))?;
         let entry = decode(&object.name, &bytes)?;
         if entry.number != number {
             return Err(damaged(&object.name, "it has another number than its name"));

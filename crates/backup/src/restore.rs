@@ -151,6 +151,9 @@ impl Objects for Received {
     }
 }
 
+/// A record that is restored: key and value.
+type Loaded = Result<(Vec<u8>, Vec<u8>)>;
+
 /// A restore of one point.
 pub struct Restore {
     objects: Received,
@@ -194,6 +197,22 @@ impl Restore {
         store: &Store,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<Filled> {
+        self.read(progress, &mut |name, records| {
+            store.table(name)?.bulk_load(records)?;
+            Ok(())
+        })
+    }
+
+    /// Reads the tables of the point, each by its name and sorted records.
+    ///
+    /// # Errors
+    /// As [`Restore::fill`].
+    #[doc(hidden)]
+    pub fn read(
+        &self,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+        load: &mut dyn FnMut(&str, &mut dyn Iterator<Item = Loaded>) -> Result<()>,
+    ) -> Result<Filled> {
         let tell = |done, all| match progress(done, all) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
@@ -234,7 +253,7 @@ impl Restore {
                 Err(_) => true,
             };
             let changes = &mut changes;
-            let records = std::iter::from_fn(|| {
+            let mut records = std::iter::from_fn(|| {
                 let change = changes.next_if(of_table)?;
                 done += 1;
                 if done % 1024 == 0
@@ -248,7 +267,7 @@ impl Restore {
                     Err(error) => Some(Err(error)),
                 }
             });
-            store.table(name)?.bulk_load(records)?;
+            load(name, &mut records)?;
         }
         if let Some(left) = changes.next() {
             left?;
