@@ -38,6 +38,8 @@ mod tx;
 #[doc(hidden)]
 pub use canary::Canary;
 pub use log::Durability;
+#[doc(hidden)]
+pub use log::FeedBreak;
 pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
 pub use qpair_format::page::{
     KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
@@ -56,6 +58,8 @@ pub use store::{
     TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,
     new_member_bytes_min,
 };
+#[doc(hidden)]
+pub use store::{CatalogChange, ChangeFeed, Changes, FeedBegin, Next};
 pub use task::{JoinHandle, sleep, yield_now};
 #[doc(hidden)]
 pub use task::{Runtime, Step, abandon_stepped, is_stepped_here};

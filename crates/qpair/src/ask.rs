@@ -1,5 +1,5 @@
 //! Backups of an open store at the request of other processes: `qpair backup` of a store that is in
-//! use.
+//! use. Requests for continuous backups are in `crate::shipping`.
 //!
 //! Only the owner of the process and root can connect. A backup is made with the rights of the
 //! process that has the store open. One backup runs at a time, and it is stopped if the client that
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 use qpair_block::DeviceSpec;
 use qpair_engine::{BackupReport, Error, ErrorKind, Result, WeakStore};
 
+#[cfg(feature = "continuous-backup")]
+use crate::shipping::follow;
 use crate::options::Options;
 
 /// The maximum number of bytes of a line.
@@ -34,7 +36,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const ASKER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The interval at which progress is reported. A client that receives no report also calls its
 /// callback at this interval.
-const TELL_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Returns the path of the socket that takes requests for backups of the store published at
 /// `published`.
@@ -45,7 +47,7 @@ pub(crate) fn ask_path(published: &Path) -> PathBuf {
 }
 
 /// The kinds of errors that clients distinguish, by name.
-const KINDS: [(ErrorKind, &str); 8] = [
+const KINDS: [(ErrorKind, &str); 9] = [
     (ErrorKind::Exists, "exists"),
     (ErrorKind::Busy, "busy"),
     (ErrorKind::Denied, "denied"),
@@ -54,6 +56,7 @@ const KINDS: [(ErrorKind, &str); 8] = [
     (ErrorKind::Closed, "closed"),
     (ErrorKind::Invalid, "invalid"),
     (ErrorKind::Interrupted, "interrupted"),
+    (ErrorKind::Unsupported, "unsupported"),
 ];
 
 /// The store's side: answers requests.
@@ -73,19 +76,22 @@ impl Answers {
         // Without a thread the connection is closed, and the client reports that the store has
         // gone.
         let _ = std::thread::Builder::new().name("qpair-backup".to_owned()).spawn(move || {
-            let told = read_request(&stream).and_then(|(target, force)| {
+            let told = read_line(&stream).and_then(|line| {
+                if let Some(request) = line.strip_prefix("follow ") {
+                    return follow(&stream, &store, request);
+                }
+                let (target, force) = parse_request(&line)?;
                 if busy.swap(true, Ordering::AcqRel) {
                     let what = "another backup of the store is running";
                     return Err(Error::with_hint(ErrorKind::Busy, what, "wait for its end"));
                 }
                 let told = back_up(&stream, &store, target, force);
                 busy.store(false, Ordering::Release);
-                told
+                let BackupReport { timestamp, pages, page_size, id } = told?;
+                Ok(format!("done {timestamp} {pages} {page_size} {id}\n"))
             });
             let line = match told {
-                Ok(BackupReport { timestamp, pages, page_size, id }) => {
-                    format!("done {timestamp} {pages} {page_size} {id}\n")
-                }
+                Ok(line) => line,
                 Err(error) => {
                     let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
                     let message = error.to_string().replace('\n', " ");
@@ -98,7 +104,16 @@ impl Answers {
     }
 }
 
-fn read_request(stream: &UnixStream) -> Result<(PathBuf, bool)> {
+#[cfg(not(feature = "continuous-backup"))]
+fn follow(_: &UnixStream, _: &WeakStore, _: &str) -> Result<String> {
+    Err(Error::with_hint(
+        ErrorKind::Unsupported,
+        "the process that has the store open was built without continuous backups",
+        "build it with the feature continuous-backup of qpair",
+    ))
+}
+
+fn read_line(stream: &UnixStream) -> Result<String> {
     let failed =
         |error: io::Error| Error::new(ErrorKind::Io, format!("reading a request: {error}"));
     stream.set_nonblocking(false).map_err(failed)?;
@@ -106,7 +121,7 @@ fn read_request(stream: &UnixStream) -> Result<(PathBuf, bool)> {
     stream.set_write_timeout(Some(ASKER_TIMEOUT)).map_err(failed)?;
     let mut line = String::new();
     BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line).map_err(failed)?;
-    parse_request(&line)
+    Ok(line)
 }
 
 fn back_up(
@@ -237,22 +252,28 @@ pub fn ask_for_backup(
                 let page_size = page_size as usize;
                 return Ok(Some(BackupReport { timestamp, pages, page_size, id: id.to_owned() }));
             }
-            "failed" => {
-                let (name, message) = rest.split_once(' ').unwrap_or((rest, ""));
-                let known = KINDS.iter().find(|(_, known)| *known == name);
-                let kind = known.map_or(ErrorKind::Io, |(kind, _)| *kind);
-                return Err(Error::new(kind, message));
-            }
+            "failed" => return Err(failed_there(rest)),
             _ => break,
         }
     }
-    Err(Error::new(
-        ErrorKind::Closed,
-        "the process that has the store open closed it, or does not answer",
-    ))
+    Err(gone())
 }
 
-fn numbers(text: &str) -> Vec<u64> {
+/// Returns the error that the other process reported.
+pub(crate) fn failed_there(report: &str) -> Error {
+    let (name, message) = report.split_once(' ').unwrap_or((report, ""));
+    let known = KINDS.iter().find(|(_, known)| *known == name);
+    Error::new(known.map_or(ErrorKind::Io, |(kind, _)| *kind), message)
+}
+
+pub(crate) fn gone() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "the process that has the store open closed it, or does not answer",
+    )
+}
+
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
     text.split(' ').filter_map(|word| word.parse().ok()).collect()
 }
 

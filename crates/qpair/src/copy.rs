@@ -47,6 +47,20 @@ impl Options {
         store: &Store,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<CopyReport> {
+        let page_size = self.store.page_size;
+        let (id, (tables, records)) =
+            self.fill_new("copy", &|target| fill(target, store, progress))?;
+        Ok(CopyReport { tables, records, page_size, id })
+    }
+
+    /// Makes a new store on these members, which must not exist yet, and fills it with `fill`;
+    /// returns the store's identity. After an error the members hold no store, and files that this
+    /// call created are removed. `made` names the store in errors.
+    pub(crate) fn fill_new<T>(
+        self,
+        made: &str,
+        fill: &dyn Fn(&Store) -> Result<T>,
+    ) -> Result<(String, T)> {
         let mut options = self.format(true);
         // The store becomes durable when it is closed, and is not used before.
         options.store.log = false;
@@ -58,38 +72,33 @@ impl Options {
             return Err(Error::with_hint(
                 ErrorKind::Exists,
                 format!("{} exists already", path.display()),
-                "name a file for the copy that is not there",
+                format!("name a file for the {made} that is not there"),
             ));
         }
-        let copied = make(options, store, progress);
-        if copied.is_err() {
+        let filled = options.make_and_fill(fill);
+        if filled.is_err() {
             for path in new_files {
                 // Report the earlier error, not this one.
                 let _ = std::fs::remove_file(path);
             }
         }
-        copied
+        filled
     }
-}
 
-fn make(
-    options: Options,
-    store: &Store,
-    progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
-) -> Result<CopyReport> {
-    let page_size = options.store.page_size;
-    let target = options.open()?;
-    match fill(&target, store, progress) {
-        Ok((tables, records)) => {
-            let id = target.report().id;
-            target.close()?;
-            Ok(CopyReport { tables, records, page_size, id })
-        }
-        Err(error) => {
-            // A close must not mark the new store as complete, because it has only a part of the
-            // records.
-            target.fail(error.clone());
-            Err(error)
+    fn make_and_fill<T>(self, fill: &dyn Fn(&Store) -> Result<T>) -> Result<(String, T)> {
+        let target = self.open()?;
+        match fill(&target) {
+            Ok(filled) => {
+                let id = target.report().id;
+                target.close()?;
+                Ok((id, filled))
+            }
+            Err(error) => {
+                // A close must not mark the new store as complete, because it has only a part of
+                // the records.
+                target.fail(error.clone());
+                Err(error)
+            }
         }
     }
 }

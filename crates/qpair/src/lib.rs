@@ -72,6 +72,8 @@
 //! Without features the crate opens files and block devices through the kernel, and builds 23
 //! crates; with `drivers` it builds 52.
 //!
+//! - `continuous-backup`: `continuous` backs an open store up to a folder all the time, and
+//!   restores it to a point in time; with `s3` also to an object store.
 //! - `drivers`: devices that the program drives itself, without the kernel: NVMe drives (`nvme:`),
 //!   SCSI disks behind SAS and virtio controllers (`scsi:`), disks of other processes by vhost-user
 //!   (`vhost-user:`), controllers of other processes by vfio-user, and emulated drives
@@ -103,6 +105,10 @@ mod publish;
 mod recorder;
 mod regular;
 mod replace;
+#[cfg(feature = "continuous-backup")]
+mod restore;
+#[cfg(feature = "continuous-backup")]
+mod shipping;
 mod tools;
 
 pub use follow::Follower;
@@ -165,6 +171,18 @@ pub mod inspect {
         KeyRange, LogDump, LogEntry, LogFileEnd, LogOperation, RepairReport, RepairStep,
         RepairedLog, RepairedTable,
     };
+}
+
+/// Continuous backup of an open store, and restore to a point in time.
+#[cfg(feature = "continuous-backup")]
+pub mod continuous {
+    pub use crate::shipping::{Following, ask_to_follow};
+    pub use crate::restore::RestoreReport;
+    pub use qpair_backup::{
+        At, Backup, BackupOptions, BackupStatus, Costs, Follower, Object, Objects, Point, Restore,
+        Verification, now_ms, open_place, verify,
+    };
+    pub use qpair_engine::FeedBreak;
 }
 
 /// The switches of a [`Mode`].

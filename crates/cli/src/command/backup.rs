@@ -1,7 +1,7 @@
 //! `qpair backup`.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use qpair::ErrorKind;
@@ -9,6 +9,7 @@ use qpair::published::ask_for_backup;
 use qpair::report::BackupReport;
 use serde_json::json;
 
+use super::backup_to::ToArgs;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::parse::show::ShowArgs;
@@ -28,21 +29,31 @@ use crate::show::text::{counted, size};
 /// If another process has the store open and publishes it (see `qpair top`), that process makes the
 /// copy, with its own rights, onto a file, a block device or a stripe of these. If it publishes
 /// nothing, this command copies the newest checkpoint beside it.
+///
+/// With --to the store is shipped to a place that keeps its past: parts of sorted records, and the
+/// changes since. `qpair restore` makes a store of it as it was at a time. With --follow it is
+/// shipped all the time, by the process that has it open, with that process's access to the place;
+/// `qpair top --prometheus` has the age of what is not shipped.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   qpair backup files.qpair /backup/files.qpair
   qpair backup files.qpair /dev/sdb --force
+  qpair backup files.qpair --to s3://backups/files --follow
   qpair backup /run/app/store.top copy.qpair     # published elsewhere than beside the store")]
 pub(crate) struct Backup {
     #[command(flatten)]
     store: StoreArgs,
 
     /// Target of the copy: a file, a block device, or a device specifier
-    target: PathBuf,
+    #[arg(required_unless_present = "to")]
+    target: Option<PathBuf>,
+
+    #[command(flatten)]
+    to: ToArgs,
 
     /// Overwrite the target; its content is lost
-    #[arg(long)]
+    #[arg(long, conflicts_with = "to")]
     force: bool,
 
     #[command(flatten)]
@@ -51,9 +62,13 @@ pub(crate) struct Backup {
 
 impl Backup {
     pub(crate) fn run(self) -> Result<Exit> {
+        if let Some(url) = &self.to.to {
+            return self.to.run(&self.store, url, &self.show);
+        }
+        let target = self.target.clone().unwrap_or_default();
         let interrupt = Interrupt::install()?;
         let bar = self.show.bar();
-        let made = self.make(&|done, all| {
+        let made = self.make(&target, &|done, all| {
             let message = match all {
                 0 => "waiting for the process that has the store open".to_owned(),
                 _ => counted(done, "page"),
@@ -64,7 +79,7 @@ impl Backup {
         bar.finish_and_clear();
         let report = made?;
         let bytes = report.pages * report.page_size as u64;
-        let (source, target) = (self.store.store.display(), self.target.display());
+        let (source, target) = (self.store.store.display(), target.display());
         let object = json!({
             "store": source.to_string(),
             "target": target.to_string(),
@@ -84,28 +99,32 @@ impl Backup {
         Ok(Exit::Done)
     }
 
-    fn make(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<BackupReport> {
+    fn make(
+        &self,
+        target: &Path,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
         if is_socket(&self.store.store) {
             let nobody =
                 || Failure::new(Exit::Failed, "the process behind this socket makes no backups");
-            return self.ask(progress)?.ok_or_else(|| nobody().hint(BUSY));
+            return self.ask(target, progress)?.ok_or_else(|| nobody().hint(BUSY));
         }
         match self.store.open_to_read(Effort::Large) {
             Ok((store, report)) => {
                 if report.beside_writer
-                    && let Some(made) = self.ask(progress)?
+                    && let Some(made) = self.ask(target, progress)?
                 {
                     return Ok(made);
                 }
-                let target = self.store.target(&self.target, self.force)?;
-                let made = target.backup_of(&store, progress);
+                let options = self.store.target(target, self.force)?;
+                let made = options.backup_of(&store, progress);
                 let closed = store.close();
                 let report = made.map_err(|error| told(error, self.force))?;
                 closed?;
                 Ok(report)
             }
             Err(failure) if failure.kind() == Some(ErrorKind::Busy) => {
-                self.ask(progress)?.ok_or_else(|| failure.hint(BUSY))
+                self.ask(target, progress)?.ok_or_else(|| failure.hint(BUSY))
             }
             Err(failure) => Err(failure),
         }
@@ -113,10 +132,14 @@ impl Backup {
 
     /// Asks the process that has the store open to make the backup. Returns `None` if that process
     /// does not publish the store.
-    fn ask(&self, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Option<BackupReport>> {
-        self.store.refuse_own(&self.target)?;
+    fn ask(
+        &self,
+        target: &Path,
+        progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
+    ) -> Result<Option<BackupReport>> {
+        self.store.refuse_own(target)?;
         let published = published_at(&self.store.store);
-        ask_for_backup(&published, &self.target, self.force, progress).map_err(|error| {
+        ask_for_backup(&published, target, self.force, progress).map_err(|error| {
             match error.kind() {
                 // The other process writes, and may have begun to overwrite the target.
                 ErrorKind::Interrupted if self.force => Failure::from(error)

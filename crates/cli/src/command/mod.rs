@@ -2,6 +2,7 @@
 
 mod advise;
 mod backup;
+mod backup_to;
 mod bench;
 mod carve;
 mod check;
@@ -24,6 +25,7 @@ mod put;
 mod rekey;
 mod rename;
 mod repair;
+mod restore;
 mod rpc;
 mod scan;
 mod scsi;
@@ -74,6 +76,7 @@ commands! {
     Check(check::Check),
     Compact(compact::Compact),
     Backup(backup::Backup),
+    Restore(restore::Restore),
     Copy(copy::Copy),
     Repair(repair::Repair),
     Export(export::Export),

@@ -117,6 +117,11 @@ pub(crate) fn utc(seconds: u64) -> String {
     out
 }
 
+/// Formats milliseconds since 1970 as "2025-01-31 23:59:59.250 UTC".
+pub(crate) fn utc_ms(ms: u64) -> String {
+    utc(ms / 1000).replace(" UTC", &format!(".{:03} UTC", ms % 1000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -123,6 +123,19 @@ pub struct Metrics {
     pub log_device_used_bytes: u64,
     /// Bytes of the log device that the logs may use; 0 without a log device.
     pub log_device_bytes_max: u64,
+    /// The newest commit that a backup that follows the store has shipped; 0 without one.
+    pub backup_shipped_timestamp: u64,
+    /// Bytes of commit records that wait in memory to be shipped.
+    pub backup_waiting_bytes: u64,
+    /// The time in microseconds since the oldest commit that is not shipped.
+    pub backup_unshipped_age_us: u64,
+    /// How often the backup had to begin anew with a full part, because more changes gathered than
+    /// fit into its memory, or after a sorted load.
+    pub backup_breaks: u64,
+    /// Requests that the backup sent.
+    pub backup_requests: u64,
+    /// Bytes that the backup sent.
+    pub backup_bytes: u64,
     /// Whether the store refuses changes.
     pub read_only: bool,
 }

@@ -171,6 +171,28 @@ impl Metrics {
                 "Space of the log's own device that may be used; 0 without one",
                 gauge(self.log_device_bytes_max),
             ),
+            (
+                "backup_shipped_timestamp",
+                "Number of the newest commit that a following backup has shipped; 0 without one",
+                gauge(self.backup_shipped_timestamp),
+            ),
+            (
+                "backup_waiting_bytes",
+                "Memory of commits that wait to be shipped",
+                gauge(self.backup_waiting_bytes),
+            ),
+            (
+                "backup_unshipped_age_us",
+                "Time since the oldest commit that is not shipped",
+                gauge(self.backup_unshipped_age_us),
+            ),
+            (
+                "backup_breaks",
+                "Times that the backup had to begin anew with a full part",
+                Counter(self.backup_breaks),
+            ),
+            ("backup_requests", "Requests that the backup sent", Counter(self.backup_requests)),
+            ("backup_bytes", "Bytes that the backup sent", Counter(self.backup_bytes)),
             ("read_only", "1 if the store refuses changes", gauge(u64::from(self.read_only))),
         ]
         .into_iter()

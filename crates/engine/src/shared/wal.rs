@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use qpair_format::log::LogGeometry;
 use qpair_memory::locks::Mutex;
 
-use crate::log::{Durability, Durable, ExpectedRecords, OldLogs};
+use crate::log::{Durability, Durable, ExpectedRecords, Feed, OldLogs};
 use crate::log_device::LogDevice;
 use crate::sync::{AsyncMutex, Waiters};
 
@@ -55,6 +55,8 @@ pub(crate) struct Wal {
     pub(crate) room: Waiters,
     /// The commits whose records have room in the logs, and are not appended yet.
     pub(crate) expected: ExpectedRecords,
+    /// The records that a backup ships.
+    pub(crate) feed: Feed,
     /// Writes of the logs. Each made all gathered records durable.
     pub(crate) writes: AtomicU64,
     /// The byte offsets of segments in the store's space that hold nothing any more.
@@ -77,6 +79,7 @@ impl Wal {
             bytes_total: AtomicU64::new(0),
             room: Waiters::default(),
             expected: ExpectedRecords::default(),
+            feed: Feed::new(workers),
             writes: AtomicU64::new(0),
             recycled_segments: Mutex::default(),
             recycled_given: AtomicU64::new(0),

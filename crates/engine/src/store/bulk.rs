@@ -18,6 +18,7 @@ use super::{StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{SpaceRetry, checkpoint_to_its_end};
 use crate::incarnation::ChangeGuard;
+use crate::log::FeedBreak;
 use crate::overflow::{self, check_sizes, needs_overflow};
 use crate::task::{Reserved, Transfer, current, yield_now};
 use crate::tree::Tree;
@@ -385,6 +386,8 @@ impl BulkLoader {
                 yield_now().await;
                 continue;
             }
+            // The records are in no log, so a backup that follows the log lacks them.
+            shared.wal.feed.break_off(FeedBreak::SortedLoad);
             let mut node = NodeMut::new(root.bytes_mut());
             node.init(NodeInit { level, tree_id: self.tree.id, page_id, lower: &[], upper: None });
             self.levels[usize::from(level)].fill(level, &mut node);

@@ -104,6 +104,7 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
     let device = device_statistics(shared)?;
     let page_size = shared.page_size as u64;
     let shares = shared.space.shares();
+    let backup = shared.wal.feed.report();
     let (log_used, log_max) = shared.wal.device.as_ref().map_or((0, 0), LogDevice::space);
     let (reader_checkpoints, reader_checkpoints_given_up) = shared.kept_images.counts();
     let mut metrics = Metrics {
@@ -139,6 +140,12 @@ fn metrics(tx: &Tx) -> Result<Metrics> {
         retained_bytes: shares.retained * page_size,
         log_device_used_bytes: log_used,
         log_device_bytes_max: log_max,
+        backup_shipped_timestamp: backup.shipped_timestamp,
+        backup_waiting_bytes: shared.wal.feed.waiting_bytes(),
+        backup_unshipped_age_us: shared.wal.feed.unshipped_age().as_micros() as u64,
+        backup_breaks: backup.breaks,
+        backup_requests: backup.requests,
+        backup_bytes: backup.bytes,
         read_only: shared.lifecycle.check_writable().is_err(),
         ..Metrics::default()
     };

@@ -183,6 +183,13 @@ impl LogWriter {
         self.lsn + self.pending_bytes() as u64
     }
 
+    /// Returns the last bytes of the log's byte stream, of which none may be in a chunk yet.
+    #[inline]
+    pub fn tail(&self, bytes: u64) -> &[u8] {
+        let begin = self.pending.len().saturating_sub(bytes as usize);
+        &self.pending[begin..]
+    }
+
     /// Returns the timestamp of the last appended record; 0 if there is none.
     #[cfg(test)]
     #[inline]

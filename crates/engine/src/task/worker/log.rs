@@ -101,6 +101,9 @@ impl Worker {
         self.log.open.borrow_mut().append(timestamp);
         self.publish_open();
         let appended = end - before;
+        if self.shared.wal.feed.is_on() {
+            self.shared.wal.feed.add(self.number, writer.tail(appended));
+        }
         self.shared.wal.bytes_total.fetch_add(appended, Ordering::Relaxed);
         self.count_log(appended);
         Ok(timestamp)
