@@ -177,7 +177,7 @@ impl Merge {
             let change = std::mem::replace(head, next);
             let is_dropped = self.dropped.iter().any(|(at, of)| *at > newest && *of == tree);
             let is_removal = matches!(change, Some(Change::Record { value: None, .. }));
-            if !is_dropped && !(is_removal && self.is_whole) {
+            if !(is_dropped || is_removal && self.is_whole) {
                 return Ok(change);
             }
         }
