@@ -240,7 +240,7 @@ fn values_that_cannot_be_decompressed_are_told_by_a_check() {
         let device = ram();
         let store = Store::open(vec![device.clone()], &options(PAGE, FRAMES)).unwrap();
         let table = store.compressed_table("t", compression).unwrap();
-        let noise: Vec<u8> = (0..6 * PAGE as u32).map(|i| (i * i >> 3) as u8).collect();
+        let noise: Vec<u8> = (0..6 * PAGE as u32).map(|i| ((i * i) >> 3) as u8).collect();
         for i in 0..100 {
             table.put(&key(i), &noise[..if i % 10 == 0 { 6 * PAGE } else { 90 }]).unwrap();
         }
