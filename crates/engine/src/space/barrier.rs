@@ -187,4 +187,25 @@ mod tests {
         drop(inside);
         assert_eq!(pin!(barrier.close()).poll(&mut context), Poll::Ready(true));
     }
+
+    /// A regression: on a full device commits waited inside for frames that only a checkpoint would
+    /// give them, and the checkpoint waited for them.
+    #[test]
+    fn a_change_that_waits_inside_is_woken_once_a_checkpoint_waits_for_it() {
+        let barrier = Arc::new(CommitBarrier::default());
+        let inside = barrier.try_enter().unwrap().unwrap();
+        let (wakes, waker) = Wakes::counted();
+        let mut ticket = Ticket::default();
+        assert!(!barrier.is_awaited(&mut ticket, &waker));
+        barrier.give_way();
+        assert_eq!(wakes.count(), 0);
+        let mut closing = pin!(barrier.close());
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(closing.as_mut().poll(&mut context).is_pending());
+        barrier.give_way();
+        assert_eq!(wakes.count(), 1);
+        assert!(barrier.is_awaited(&mut ticket, &waker));
+        drop(inside);
+        assert_eq!(closing.as_mut().poll(&mut context), Poll::Ready(true));
+    }
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{assert_sound, existing, options};
-use qpair_block::time::SimClock;
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Remedy, Runtime, Store, StoreOptions};
+use qpair_engine::{ErrorKind, Remedy, Store, StoreOptions};
 
 const PAGE: usize = 512;
 
@@ -351,45 +350,4 @@ fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
     drop(table);
     store.close().unwrap();
     assert_sound(&[device], PAGE);
-}
-
-/// A regression: commits that waited for a frame inside the barrier kept the checkpoint away that
-/// would have given them one, each of them until it gave up after two seconds.
-#[test]
-fn commits_that_find_no_frame_let_a_checkpoint_pass() {
-    const TASKS: u32 = 64;
-    const GIVEN_UP_NS: u64 = 2_000_000_000;
-    for seed in 0..3 {
-        let clock = SimClock::new();
-        let runtime = Runtime::Stepped { seed, clock: clock.clone() };
-        let stepped = StoreOptions { runtime, ..options(PAGE, 256) };
-        let store = Store::open(vec![fixed(2 << 20)], &stepped).unwrap();
-        let table = store.table("t").unwrap();
-        let commits: Vec<_> = (0..TASKS)
-            .map(|task| {
-                let (tasks, table) = (store.task(), table.clone());
-                store.spawn(move || async move {
-                    for commit in 0.. {
-                        let mut tx = tasks.begin();
-                        for row in 0..64u32 {
-                            let number = (commit * TASKS + task) * 64 + row;
-                            let key = number.wrapping_mul(0x9E37_79B1).to_be_bytes();
-                            tx.put(&table, &key, &[7; 100]).await.unwrap();
-                        }
-                        if let Err(error) = tx.commit().await {
-                            return error.kind();
-                        }
-                    }
-                    ErrorKind::Invalid
-                })
-            })
-            .collect();
-        for commit in commits {
-            assert_eq!(commit.join().unwrap(), ErrorKind::NoSpace, "seed {seed}");
-        }
-        let (took_ns, read_only) = (clock.now_ns(), store.is_read_only());
-        assert!(took_ns < GIVEN_UP_NS && !read_only, "seed {seed}: {took_ns} ns, {read_only}");
-        drop(table);
-        store.close().unwrap();
-    }
 }
