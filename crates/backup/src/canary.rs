@@ -7,7 +7,7 @@ pub enum Canary {
     /// A full part counts from the point at which its scan began, although it may have some changes
     /// after it.
     UsableTooEarly,
-    /// Of the parts that are merged the oldest one's records count.
+    /// The oldest part's records count where parts are merged.
     MergeInReverse,
     /// Merged parts lack removals, as if there were nothing older.
     MergeWithoutRemovals,

@@ -32,8 +32,8 @@ pub struct Verification {
 /// and may break the verification off.
 ///
 /// # Errors
-/// `NotFound` if there is no backup; `Interrupted` if `progress` broke it off; `Corrupt` if the journal is damaged; errors of the
-/// place.
+/// `NotFound` if there is no backup; `Interrupted` if `progress` broke it off; `Corrupt` if the
+/// journal is damaged; errors of the place.
 pub fn verify(
     objects: &dyn Objects,
     progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
