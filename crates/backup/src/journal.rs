@@ -54,7 +54,7 @@ fn damaged(name: &str, why: impl std::fmt::Display) -> Error {
     Error::with_hint(
         ErrorKind::Corrupt,
         format!("object {name} of the backup is damaged: {why}"),
-        "qpair restore --verify lists all damage",
+        "take the object from a copy of the place, or back the store up to another place",
     )
 }
 

@@ -68,7 +68,11 @@ impl S3 {
             )
         };
         if bucket.is_empty() {
-            return Err(invalid(&"it has no name"));
+            return Err(Error::with_hint(
+                ErrorKind::Invalid,
+                "the URL names no bucket",
+                "name s3://BUCKET/PREFIX",
+            ));
         }
         let mut builder = AmazonS3Builder::new();
         for (name, value) in settings {

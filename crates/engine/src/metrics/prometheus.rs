@@ -30,6 +30,9 @@ pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> Strin
         line(format_args!("# TYPE {name} {kind}"));
         match sample.value {
             SampleValue::Counter(value) => line(format_args!("{name} {value}")),
+            SampleValue::Gauge(us) if base.is_some() => {
+                line(format_args!("{name} {}", seconds(us)));
+            }
             SampleValue::Gauge(value) => line(format_args!("{name} {value}")),
             SampleValue::Histogram(histogram) => {
                 let mut below = 0;
@@ -48,4 +51,15 @@ pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> Strin
 
 fn seconds(us: u64) -> String {
     format!("{}", us as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_seconds() {
+        let age = Sample { name: "age_us", help: "Age", value: SampleValue::Gauge(1_500_000) };
+        assert!(to_prometheus([age]).ends_with("gauge\nqpair_age_seconds 1.5\n"));
+    }
 }
