@@ -97,13 +97,13 @@ impl LogDeviceArgs {
 pub(crate) struct KeyArgs {
     /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. With it a new
     /// store is encrypted
-    #[arg(long = "key-file", value_name = "PATH", value_parser = parse_key, help_heading = "Store")]
-    key: Option<EncryptionKey>,
+    #[arg(long, value_name = "PATH", value_parser = parse_key, help_heading = "Store")]
+    key_file: Option<EncryptionKey>,
 }
 
 impl KeyArgs {
     pub(crate) fn key(&self) -> Option<&EncryptionKey> {
-        self.key.as_ref()
+        self.key_file.as_ref()
     }
 }
 
