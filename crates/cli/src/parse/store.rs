@@ -62,7 +62,7 @@ pub(crate) struct StoreArgs {
     buffered: bool,
 
     #[command(flatten)]
-    key: KeyArgs,
+    key: EncryptionArgs,
 
     #[command(flatten)]
     log: LogDeviceArgs,
@@ -94,14 +94,14 @@ impl LogDeviceArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct KeyArgs {
+pub(crate) struct EncryptionArgs {
     /// File with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits. With it a new
     /// store is encrypted
     #[arg(long, value_name = "PATH", value_parser = parse_key, help_heading = "Store")]
     key_file: Option<EncryptionKey>,
 }
 
-impl KeyArgs {
+impl EncryptionArgs {
     pub(crate) fn key(&self) -> Option<&EncryptionKey> {
         self.key_file.as_ref()
     }

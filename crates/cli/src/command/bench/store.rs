@@ -12,7 +12,7 @@ use crate::failure::Result;
 use crate::parse::number::{
     WORKERS_MAX, parse_count, parse_run_seconds, parse_seconds, parse_size,
 };
-use crate::parse::store::{KeyArgs, LogDeviceArgs};
+use crate::parse::store::{EncryptionArgs, LogDeviceArgs};
 use crate::show::bar::Bar;
 use crate::show::output::{aligned, print_report};
 use crate::show::text::{count, counted, size};
@@ -84,7 +84,7 @@ pub(super) struct DeviceArgs {
     log: LogDeviceArgs,
 
     #[command(flatten)]
-    key: KeyArgs,
+    key: EncryptionArgs,
 }
 
 impl DeviceArgs {
