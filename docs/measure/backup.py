@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a continuous backup costs the store that it follows: updates alone and with `qpair backup --to … --follow`, taking turns.
 
-    docs/measure/backup.py --qpair target/release/qpair --store /dev/shm/s.qpair --to /dev/shm/past
+    docs/measure/backup.py --qpair target/release/qpair --store /mnt/tmpfs/s.qpair --to /mnt/tmpfs/past
 
 The server of a bucket may be given too: --to s3://bucket/measure, with AWS_ENDPOINT_URL and the rest of the access in the environment.
 Medians, and the spread of the ratio. CPU is that of the store's process, the follower's thread and its requests included.
@@ -20,10 +20,12 @@ import time
 def update(arguments, words, follow):
     command = [arguments.qpair, "bench", "commit", "--store", arguments.store, "--workers", "1", "--memory", "256MiB", "--json", "--warm-up", "1"]
     command += ["--records", str(arguments.records), "--seconds", str(arguments.seconds), *words]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(command, stdout=subprocess.PIPE)
     follower = None
     if follow:
         while not os.path.exists(arguments.store + ".top"):
+            if run.poll() is not None:
+                raise SystemExit("qpair bench commit has ended, or has not published the store")
             time.sleep(0.01)
         shipped = [arguments.qpair, "backup", arguments.store, "--to", arguments.to, "--follow", "--every", arguments.every, "--json"]
         follower = subprocess.Popen(shipped, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -2,7 +2,6 @@
 
 mod advise;
 mod backup;
-mod backup_to;
 mod bench;
 mod carve;
 mod check;

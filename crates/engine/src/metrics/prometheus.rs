@@ -31,7 +31,7 @@ pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> Strin
         match sample.value {
             SampleValue::Counter(value) => line(format_args!("{name} {value}")),
             SampleValue::Gauge(us) if base.is_some() => {
-                line(format_args!("{name} {}", seconds(us)));
+                line(format_args!("{name} {}", us / 1e6));
             }
             SampleValue::Gauge(value) => line(format_args!("{name} {value}")),
             SampleValue::Histogram(histogram) => {

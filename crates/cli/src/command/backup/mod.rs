@@ -1,5 +1,7 @@
 //! `qpair backup`.
 
+mod to;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -9,13 +11,13 @@ use qpair::published::ask_for_backup;
 use qpair::report::BackupReport;
 use serde_json::json;
 
-use super::backup_to::ToArgs;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::parse::show::ShowArgs;
 use crate::parse::store::{Effort, StoreArgs, is_socket, published_at};
 use crate::show::bar::show;
 use crate::show::text::{counted, size};
+use to::ToArgs;
 
 /// Make a complete and consistent copy of a store
 ///
