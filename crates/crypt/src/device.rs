@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use qpair_block as block;
-use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, DeviceInfo, IoChannel};
+use qpair_block::{
+    Arena, ArenaOptions, BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, IoChannel,
+};
 use qpair_format::page::TAG_BYTES;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -91,6 +93,10 @@ impl BlockDevice for EncryptedDevice {
 
     fn removed(&self) -> Option<String> {
         self.inner.removed()
+    }
+
+    fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
+        self.inner.byte_locks()
     }
 
     fn reset(&self) -> block::Result<()> {

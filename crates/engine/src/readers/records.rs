@@ -27,13 +27,15 @@ impl RecordReader {
         &mut self,
         store_id: [u8; 16],
         page_size: usize,
+        page_bytes: usize,
     ) -> Result<Option<Record>> {
         let (mut newest, mut failure, mut read) = (None::<Record>, None, 0);
         for page_id in 0..RECORD_PAGES {
             match self.read(page_id, page_size) {
                 Ok(page) => {
+                    let page = &page[..page_bytes];
                     read += 1;
-                    let record = damage(&page, page_id).is_none().then(|| Record::decode(&page));
+                    let record = damage(page, page_id).is_none().then(|| Record::decode(page));
                     let own = record.flatten().filter(|record| record.store_id == store_id);
                     newest = newest.into_iter().chain(own).max_by_key(|record| record.sequence);
                 }

@@ -16,6 +16,8 @@ pub(crate) struct Witness {
     /// The device behind the pages.
     device: Arc<dyn BlockDevice>,
     page_size: usize,
+    /// The bytes of a page that are not its tag.
+    page_bytes: usize,
     store_id: [u8; 16],
     /// The record of the checkpoint; `None` before one is chosen.
     seen: Mutex<Option<Record>>,
@@ -28,11 +30,11 @@ impl Witness {
     pub(crate) fn new(
         marks: Option<Marks>,
         device: Arc<dyn BlockDevice>,
-        page_size: usize,
+        (page_size, page_bytes): (usize, usize),
         store_id: [u8; 16],
     ) -> Self {
         let (seen, image, lost) = (Mutex::default(), OnceLock::new(), AtomicBool::new(false));
-        Self { marks, device, page_size, store_id, seen, image, lost }
+        Self { marks, device, page_size, page_bytes, store_id, seen, image, lost }
     }
 
     pub(crate) fn keep(&self, image: Image) {
@@ -97,7 +99,7 @@ impl Witness {
             Some(reader) => reader,
             None => records.insert(RecordReader::open(self.device.as_ref())?),
         };
-        reader.newest(self.store_id, self.page_size)
+        reader.newest(self.store_id, self.page_size, self.page_bytes)
     }
 }
 

@@ -345,7 +345,7 @@ fn start(
     let locks = members[0].byte_locks();
     let marks = locks.map(|locks| Marks::new(locks, store_id));
     if options.beside_writer {
-        let witness = Witness::new(marks, shared.device.clone(), page_size, store_id);
+        let witness = Witness::new(marks, shared.device.clone(), (page_size, page_bytes), store_id);
         shared.witness = Some(Box::new(witness));
     } else if !read_only {
         shared.kept_images = KeptImages::new(marks, options.readers_bytes_max);

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use crate::common::{SUPERBLOCK_BYTES, existing, options, ram, read_bytes, write_bytes};
 use qpair_block::BlockDevice;
 use qpair_block::time::SimClock;
-use qpair_engine::{Canary, ErrorKind, JoinHandle, Result, Runtime, Store, StoreOptions};
+use qpair_crypt::EncryptionKey;
+use qpair_engine::{
+    Canary, Encryption, ErrorKind, JoinHandle, Result, Runtime, Store, StoreOptions,
+};
 use qpair_sim_block::{SimDevice, SimOptions};
 
 const KEYS: u64 = 300;
@@ -41,6 +44,7 @@ struct World {
     rng: fastrand::Rng,
     commits: u64,
     canary: Option<Canary>,
+    encryption: Option<Arc<dyn Encryption>>,
 }
 
 /// A read of a whole table, under way.
@@ -50,12 +54,16 @@ impl World {
     fn new(seed: u64, canary: Option<Canary>) -> Self {
         let clock = SimClock::new();
         let device = SimDevice::new(SimOptions::new(seed, &clock)).unwrap();
-        Self { clock, device, rng: fastrand::Rng::with_seed(seed), commits: 0, canary }
+        let key = || Arc::new(EncryptionKey::from_bytes([7; 32]).simulated()) as _;
+        let encryption = (seed % 3 == 1).then(key);
+        let rng = fastrand::Rng::with_seed(seed);
+        Self { clock, device, rng, commits: 0, canary, encryption }
     }
 
     fn stepped(&mut self, options: StoreOptions) -> StoreOptions {
         let runtime = Runtime::Stepped { seed: self.rng.u64(..), clock: self.clock.clone() };
-        StoreOptions { workers: 1, runtime, canary: self.canary, ..options }
+        let encryption = self.encryption.clone();
+        StoreOptions { workers: 1, runtime, canary: self.canary, encryption, ..options }
     }
 
     fn members(&self) -> Vec<Arc<dyn BlockDevice>> {
