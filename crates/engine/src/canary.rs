@@ -48,6 +48,8 @@ pub enum Canary {
     ForgottenReaders,
     /// A reader beside a writer does not check, after a read, that its checkpoint is still there.
     UncheckedReader,
+    /// Readers see records as expired before that is durable.
+    HorizonBeforeDurable,
     /// A panic while a page is split. This and the following ones are not in [`Canary::ALL`]: the
     /// store must withstand them.
     PanicInSplit,
@@ -94,7 +96,7 @@ impl Planted {
 
 impl Canary {
     /// All bugs that the simulation must catch.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -113,6 +115,7 @@ impl Canary {
         Self::DeletedKeysOutOfOrder,
         Self::ForgottenReaders,
         Self::UncheckedReader,
+        Self::HorizonBeforeDurable,
     ];
 
     /// All panics that can be planted.
@@ -146,6 +149,7 @@ impl Canary {
             Self::DeletedKeysOutOfOrder => "deleted-keys-out-of-order",
             Self::ForgottenReaders => "forgotten-readers",
             Self::UncheckedReader => "unchecked-reader",
+            Self::HorizonBeforeDurable => "horizon-before-durable",
             Self::PanicInSplit => "panic-in-split",
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",

@@ -163,6 +163,12 @@ impl Incarnation {
         self.note_feature(|superblock| &mut superblock.compressed)
     }
 
+    /// Sets the feature flag for tables with a time to live, before there is such a table.
+    pub(crate) fn note_expiring(&self) -> Result<()> {
+        self.begin_change()?;
+        self.note_feature(|superblock| &mut superblock.expiring)
+    }
+
     fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {
         let mut superblock = self.superblock.lock();
         if self.shared.lifecycle.is_closing() {

@@ -51,12 +51,14 @@ pub use qpair_members::{
     is_superblock, write_key_slots,
 };
 pub use shared::Recovered;
+#[doc(hidden)]
+pub use shared::WallClock;
 pub use store::{
     BackupReport, BulkLoader, CheckReport, Commit, CompactReport, LogDeviceReport, Observer, Range,
     RecoveryProgress, Snapshot, Store, StoreOptions, StoreReport, StoreStatistics, Table,
-    TableCheck, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable, TaskTransaction,
-    TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore, WriteBatch,
-    new_member_bytes_min,
+    TableCheck, TableOptions, TableStatistics, TaskRange, TaskSnapshot, TaskStore, TaskTable,
+    TaskTransaction, TaskTransactionRange, Transaction, TransactionRange, WarmReport, WeakStore,
+    WriteBatch, new_member_bytes_min,
 };
 #[doc(hidden)]
 pub use store::{CatalogChange, ChangeFeed, Changes, FeedBegin, Next};

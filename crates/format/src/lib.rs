@@ -9,7 +9,8 @@
 //! - [`log`]: records, chunks and segments of the write-ahead log, and how they are read in order.
 //! - [`image`] and [`bitmap`]: the pages that a checkpoint writes beside the trees.
 //! - [`catalog`]: the tree of each table.
-//! - [`values`]: values that a table keeps compressed.
+//! - [`codec`]: how a tree keeps values; [`values`]: those that are compressed; [`expiry`]: those
+//!   that expire, and their index.
 //! - [`superblock`]: the description of the store on each of its members.
 //! - [`place`] and [`swip`]: the address of a page, on the device or in memory.
 //! - [`Error`]: the errors of a store.
@@ -19,7 +20,9 @@
 
 pub mod bitmap;
 pub mod catalog;
+pub mod codec;
 pub mod error;
+pub mod expiry;
 pub mod head;
 pub mod image;
 pub mod large;

@@ -34,8 +34,10 @@ const RENAMES: u64 = 32;
 const ENCRYPTED: u64 = 1 << 8;
 /// Feature: tables may have compressed values.
 const COMPRESSED: u64 = 1 << 9;
+/// Feature: tables may have a time to live, and there may be an index of expiry times.
+const EXPIRING: u64 = 1 << 10;
 /// The features that a reader must know to read the store, with their names for people.
-const FEATURES: [(u64, &str); 8] = [
+const FEATURES: [(u64, &str); 9] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
@@ -44,6 +46,7 @@ const FEATURES: [(u64, &str); 8] = [
     (RENAMES, "renames"),
     (ENCRYPTED, "encrypted"),
     (COMPRESSED, "compressed"),
+    (EXPIRING, "expiring"),
 ];
 /// The maximum length of a log device's name in a superblock, in bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
@@ -99,6 +102,8 @@ pub struct Superblock {
     pub renames: bool,
     /// Whether tables may have compressed values.
     pub compressed: bool,
+    /// Whether tables may have a time to live.
+    pub expiring: bool,
     /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
     /// The wrapped key; `None` if the store is not encrypted.
@@ -168,8 +173,9 @@ impl Superblock {
         let of_values = if self.extents { EXTENTS } else { 0 };
         let of_names = if self.renames { RENAMES } else { 0 };
         let of_tables = if self.compressed { COMPRESSED } else { 0 };
+        let of_times = if self.expiring { EXPIRING } else { 0 };
         let of_key = if self.key_slot.is_some() { ENCRYPTED } else { 0 };
-        let of_content = of_values | of_names | of_tables | of_key | VERSIONS;
+        let of_content = of_values | of_names | of_tables | of_times | of_key | VERSIONS;
         let incompatible = of_log | of_state | of_use | of_content;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -266,6 +272,7 @@ impl Superblock {
             extents: word(16) & EXTENTS != 0,
             renames: word(16) & RENAMES != 0,
             compressed: word(16) & COMPRESSED != 0,
+            expiring: word(16) & EXPIRING != 0,
             log,
             key_slot: (word(16) & ENCRYPTED != 0)
                 .then(|| bytes[KEY_SLOT_AT..].first_chunk().copied().map(KeySlot))
@@ -355,6 +362,7 @@ mod tests {
             extents: false,
             renames: false,
             compressed: false,
+            expiring: false,
             log: None,
             key_slot: None,
         }

@@ -10,10 +10,10 @@ use std::borrow::Cow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::page::VALUE_LEN_MAX;
 
-/// The number of the lowest bit of a tree's id that is not part of the tree's number.
+/// The number of the lowest bit of a tree's id that says how values are compressed.
 pub(crate) const TREE_BITS: u32 = 30;
-/// The greatest number of a tree.
-pub const TREE_NUMBER_MAX: u32 = (1 << TREE_BITS) - 1;
+/// The greatest number of a tree. The bit above says whether values expire.
+pub const TREE_NUMBER_MAX: u32 = (1 << (TREE_BITS - 1)) - 1;
 
 /// The first byte of a value that follows as it is.
 const RAW: u8 = 0;
@@ -74,24 +74,24 @@ impl Compression {
     #[inline]
     #[must_use]
     pub const fn of_tree(id: u32) -> Self {
-        match id >> TREE_BITS {
-            0 => Self::None,
+        Self::of_bits((id >> TREE_BITS) as u8)
+    }
+
+    #[inline]
+    pub(crate) const fn of_bits(bits: u8) -> Self {
+        match bits {
             1 => Self::Lz4,
             2 => Self::Zstd,
             _ => Self::None,
         }
     }
 
-    /// Returns the id of a tree with this number and compression.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn tree_id(self, number: u32) -> u32 {
-        let bits = match self {
+    pub(crate) const fn bits(self) -> u8 {
+        match self {
             Self::None => 0,
             Self::Lz4 => 1,
             Self::Zstd => 2,
-        };
-        number & TREE_NUMBER_MAX | bits << TREE_BITS
+        }
     }
 
     /// Checks that this build can compress and decompress in this way.
@@ -376,14 +376,6 @@ mod tests {
         for mut bytes in [one, other] {
             let error = Compression::Zstd.decode(true, &mut bytes, 0).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt);
-        }
-    }
-
-    #[test]
-    fn a_tree_says_how_its_values_are_compressed() {
-        for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-            let id = compression.tree_id(77);
-            assert_eq!((Compression::of_tree(id), id & TREE_NUMBER_MAX), (compression, 77));
         }
     }
 }

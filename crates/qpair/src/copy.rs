@@ -133,10 +133,11 @@ fn fill(
             done.set(done.get() + 1);
             record
         });
-        target
-            .table_of_stored(name, table.compression())?
-            .bulk_load(records)
-            .map_err(|error| told_of_keys(error, name, target))?;
+        let copy = target.table_of_stored(name, &table.options())?;
+        if table.ttl().is_some() {
+            target.raise_horizon(store.horizon_ms())?;
+        }
+        copy.bulk_load(records).map_err(|error| told_of_keys(error, name, target))?;
         tables += 1;
     }
     tell(done.get())?;

@@ -119,8 +119,8 @@ pub use qpair_crypt::EncryptionKey;
 pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};
 pub use qpair_engine::{
     Compression, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX,
-    PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, Table, Transaction,
-    TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
+    PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, Table, TableOptions,
+    Transaction, TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
 };
 pub use qpair_kernel::{Interface, Mode};
 

@@ -98,6 +98,13 @@ pub struct Metrics {
     pub compressed_value_bytes: u64,
     /// Bytes that those tables keep in the place of these values.
     pub compressed_stored_bytes: u64,
+    /// Expired records that were removed.
+    pub expired_records_removed: u64,
+    /// Expired records that the last removal left, since transactions had them locked.
+    pub expired_records_left: u64,
+    /// The time in milliseconds for which the oldest expired record has waited for its removal; 0
+    /// if none waits.
+    pub expired_oldest_age_ms: u64,
     /// Bytes of older values that are kept in memory for snapshots.
     pub versions_bytes: u64,
     /// Bytes of the device that older values use, including the pages of large ones.

@@ -128,6 +128,21 @@ impl Metrics {
                 Counter(self.compressed_stored_bytes),
             ),
             (
+                "expired_records_removed",
+                "Expired records that were removed",
+                Counter(self.expired_records_removed),
+            ),
+            (
+                "expired_records_left",
+                "Expired records that the last removal left to transactions that locked them",
+                gauge(self.expired_records_left),
+            ),
+            (
+                "expired_oldest_age_ms",
+                "Time for which the oldest expired record has waited for its removal",
+                gauge(self.expired_oldest_age_ms),
+            ),
+            (
                 "versions_bytes",
                 "Memory of older values kept for snapshots",
                 gauge(self.versions_bytes),

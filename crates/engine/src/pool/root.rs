@@ -8,8 +8,8 @@
 //! tree, the read began before the frame's release, and its version detects that release. Any other
 //! word means that the tree is gone for good.
 
+use qpair_format::codec::Codec;
 use qpair_format::page::Node;
-use qpair_format::values::Compression;
 use qpair_memory::FrameIndex;
 
 use super::Pool;
@@ -38,18 +38,18 @@ pub(crate) struct Tree {
     pub(crate) id: u32,
     pub(crate) root: FrameIndex,
     /// How values of callers become values of the tree.
-    pub(crate) compression: Compression,
+    pub(crate) codec: Codec,
 }
 
 impl Tree {
     /// Returns the tree for callers that have its values as they are stored.
     pub(crate) fn new(id: u32, root: FrameIndex) -> Self {
-        Self { id, root, compression: Compression::None }
+        Self { id, root, codec: Codec::PLAIN }
     }
 
-    /// Returns the tree for callers whose values are to be compressed as the tree's id says.
-    pub(crate) fn compressing(self) -> Self {
-        Self { compression: Compression::of_tree(self.id), ..self }
+    /// Returns the tree for callers whose values become those of the tree as the tree's id says.
+    pub(crate) fn coded(self) -> Self {
+        Self { codec: Codec::of_tree(self.id), ..self }
     }
 
     fn open_word(&self) -> u64 {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use qpair_format::values::{Compression, TREE_NUMBER_MAX};
+use qpair_format::codec::Codec;
+use qpair_format::values::TREE_NUMBER_MAX;
 use qpair_format::{Error, Result};
 use qpair_memory::locks::Mutex;
 
@@ -58,8 +59,8 @@ impl Forest {
     }
 
     /// Returns an id that no tree has, nor had since the store was opened.
-    pub(crate) fn new_tree_id(&self, compression: Compression) -> u32 {
-        compression.tree_id(self.next_tree.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn new_tree_id(&self, codec: Codec) -> u32 {
+        codec.tree_id(self.next_tree.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn skip_tree_id(&self, id: u32) {

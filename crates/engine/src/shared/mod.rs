@@ -2,7 +2,8 @@
 //! knows another. Code that joins two parts is a method of [`Shared`], in a file of its own.
 
 mod checkpointing;
-mod compressing;
+mod coding;
+mod expiry;
 mod flushes;
 mod forest;
 mod large;
@@ -28,7 +29,10 @@ use crate::space::Space;
 use crate::sync::WorkerHandle;
 
 use checkpointing::Checkpointing;
-use compressing::Compressed;
+use coding::Compressed;
+pub(crate) use expiry::Definition;
+use expiry::Expiry;
+pub use expiry::WallClock;
 use flushes::Flushes;
 use forest::Forest;
 use large::LargeValues;
@@ -52,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) checkpointing: Checkpointing,
     pub(crate) large: LargeValues,
     pub(crate) compressed: Compressed,
+    pub(crate) expiry: Expiry,
     pub(crate) flushes: Flushes,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) worker_handles: Vec<Arc<WorkerHandle>>,
@@ -84,6 +89,7 @@ impl Shared {
             checkpointing: Checkpointing::new(space.barrier()),
             large: LargeValues::default(),
             compressed: Compressed::default(),
+            expiry: Expiry::default(),
             flushes: Flushes::default(),
             lifecycle: Lifecycle::default(),
             worker_handles,

@@ -149,7 +149,10 @@ impl Store {
         let suspects = copied?;
         let mut superblock = open::new_superblock(members.len(), page_size, unit, created_s);
         superblock.extents = inner.shared.large.lists.may_be();
-        superblock.compressed = inner.incarnation.superblock.lock().compressed;
+        {
+            let own = inner.incarnation.superblock.lock();
+            (superblock.compressed, superblock.expiring) = (own.compressed, own.expiring);
+        }
         superblock.key_slot = key_slot;
         seal(&target, (page_size, page_bytes), &held, superblock.store_id)?;
         open::write_new_superblocks(&members, &superblock)?;

@@ -18,15 +18,19 @@ use super::{StoreInner, Table, TaskTable};
 use crate::canary::Canary;
 use crate::checkpoint::{SpaceRetry, checkpoint_to_its_end};
 use crate::incarnation::ChangeGuard;
-use crate::log::FeedBreak;
+use crate::log::{Durability, FeedBreak};
 use crate::overflow::{self, check_sizes, needs_overflow};
+use crate::shared::Shared;
 use crate::task::{Reserved, Transfer, current, yield_now};
 use crate::tree::Tree;
+use crate::tx::{TransactionOptions, TxState, commit};
 
 /// The number of bytes written at once.
 const EXTENT_BYTES: usize = 256 << 10;
 /// The number of extents in flight or being filled.
 const EXTENTS: u32 = 12;
+/// The number of entries of the index of expiry times that are put at once.
+const ENTRIES: usize = 256;
 
 struct Extent {
     buffer: Buffer,
@@ -70,11 +74,34 @@ pub struct BulkLoader {
     runs: Vec<Rc<Reserved>>,
     levels: Vec<Staged>,
     records: u64,
+    /// Entries of the index of expiry times that are not in the index yet.
+    entries: Vec<Vec<u8>>,
+    /// Keeps these entries in the index until the records are in the table.
+    loading: Option<Loading>,
     /// Set if a push failed, or was dropped, while pages were being written: the gathered records
     /// are incomplete.
     torn: bool,
     /// Dropped last; a close waits until then.
     _change: ChangeGuard,
+}
+
+/// A sorted load whose entries are in the index of expiry times before its records are in the table.
+struct Loading {
+    shared: Arc<Shared>,
+    tree: u32,
+}
+
+impl Loading {
+    fn begin(shared: &Arc<Shared>, tree: u32) -> Self {
+        shared.expiry.note_loading(tree, true);
+        Self { shared: shared.clone(), tree }
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.shared.expiry.note_loading(self.tree, false);
+    }
 }
 
 impl TaskTable {
@@ -121,6 +148,8 @@ impl BulkLoader {
             runs: Vec::new(),
             levels: vec![Staged::default()],
             records: 0,
+            entries: Vec::new(),
+            loading: None,
             torn: false,
             inner,
             _change: change,
@@ -138,8 +167,7 @@ impl BulkLoader {
         self.check_whole()?;
         check_sizes(&self.inner.shared, key, value)?;
         let value = &*self.inner.shared.stored(self.tree, value)?;
-        let leaf = &mut self.levels[0];
-        if leaf.last_key().is_some_and(|last| last >= key) {
+        if self.levels[0].last_key().is_some_and(|last| last >= key) {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
                 format!(
@@ -149,7 +177,14 @@ impl BulkLoader {
                 "sort the records by key, bytewise, and drop duplicates; or use an unsorted load",
             ));
         }
+        if let Some((index, entry)) = self.inner.shared.expiry_entry(self.tree, key, value)? {
+            self.entries.push(entry);
+            if self.entries.len() >= ENTRIES {
+                self.write_entries(index).await?;
+            }
+        }
         let large = needs_overflow(&self.inner.shared, key, value);
+        let leaf = &mut self.levels[0];
         if !large && leaf.fits(0, key, Some(value.len()), page_bytes) {
             self.records += 1;
             leaf.push(0, key, value, false);
@@ -164,6 +199,27 @@ impl BulkLoader {
         } else {
             self.add(key, value, false).await?;
         }
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Puts the gathered entries into the index of expiry times. An entry does no harm if its
+    /// record does not come.
+    async fn write_entries(&mut self, index: Tree) -> Result<()> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        self.torn = true;
+        if self.loading.is_none() {
+            self.loading = Some(Loading::begin(&self.inner.shared, self.tree.id));
+        }
+        let durability = Durability::Async;
+        let options = TransactionOptions { durability, ..TransactionOptions::default() };
+        let mut core = TxState::begin(&self.inner.tx, &options);
+        for entry in self.entries.drain(..) {
+            core.put(index, &entry, &[]).await?;
+        }
+        commit(core).await?;
         self.torn = false;
         Ok(())
     }
@@ -328,6 +384,9 @@ impl BulkLoader {
 
     async fn complete(&mut self) -> Result<()> {
         self.check_whole()?;
+        if let Some(index) = self.inner.shared.expiry.index() {
+            self.write_entries(index).await?;
+        }
         let mut level = 0;
         // Each level with a written page gets a level above it; the first one without is the root's
         // contents.

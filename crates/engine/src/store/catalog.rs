@@ -3,13 +3,14 @@
 use std::sync::{Arc, MutexGuard};
 
 use qpair_format::catalog::decode;
+use qpair_format::expiry::INDEX_TABLE;
 use qpair_format::log::Operation;
 use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::dropped::empty;
 use super::roots::{drop_root, make_tree, open_tree};
-use super::{Store, StoreInner, Table};
+use super::{Store, StoreInner, Table, TableOptions};
 use crate::canary::Canary;
 use crate::checkpoint::SpaceRetry;
 use crate::pool::StallTimeout;
@@ -37,7 +38,7 @@ impl Store {
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.existing_table(name)? {
             Some(table) => Ok(table),
-            None => self.make_table(name, Compression::None),
+            None => self.make_table(name, &TableOptions::default()),
         }
     }
 
@@ -58,10 +59,12 @@ impl Store {
         if let Some(table) = self.opened_table(name) {
             return Ok(Some(table));
         }
-        let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
-        let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
-        let id = decode(&record)?;
-        let tree = self.inner.open_tree(id)?;
+        self.open_table(name)
+    }
+
+    /// Opens a table that was not opened before, if there is one of this name.
+    fn open_table(&self, name: &str) -> Result<Option<Table>> {
+        let Some(tree) = self.inner.open_named(name)? else { return Ok(None) };
         Ok(Some(self.add_table(name, tree)))
     }
 
@@ -69,6 +72,10 @@ impl Store {
     pub(super) fn check_table_name(&self, name: &str) -> Result<()> {
         // The name is a key of the catalog.
         let longest = TABLE_NAME_LEN_MAX.min(self.key_len_max());
+        if name == INDEX_TABLE {
+            let what = "the name \"\\0expiry\" is that of the index of expiry times";
+            return Err(Error::with_hint(ErrorKind::Invalid, what, "choose another name"));
+        }
         if !name.is_empty() && name.len() <= longest {
             return Ok(());
         }
@@ -83,7 +90,7 @@ impl Store {
     fn opened_table(&self, name: &str) -> Option<Table> {
         let tables = self.inner.tables.lock();
         let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
-        let tree = tree.compressing();
+        let tree = tree.coded();
         self.inner.shared.check_table(tree).ok().map(|()| Table::new(self.inner.clone(), tree))
     }
 
@@ -91,7 +98,7 @@ impl Store {
         self.inner.tx.names.add(tree.id, name);
         let mut tables = self.inner.tables.lock();
         tables.push((name.to_owned(), tree));
-        Table::new(self.inner.clone(), tree.compressing())
+        Table::new(self.inner.clone(), tree.coded())
     }
 
     /// Returns the names of all tables, in order. Waits while another thread makes, renames or
@@ -104,9 +111,12 @@ impl Store {
         // neither.
         let _alone = self.inner.begin_changing_tables()?;
         let catalog = Table::new(self.inner.clone(), self.inner.catalog()?);
+        let is_shown =
+            |name: &Result<String>| name.as_ref().map_or(true, |name| name != INDEX_TABLE);
         catalog
             .range(..)?
             .map(|entry| Ok(String::from_utf8_lossy(&entry?.0).into_owned()))
+            .filter(is_shown)
             .collect()
     }
 
@@ -161,18 +171,44 @@ impl Store {
         self.inner.shared.forest.dropping()
     }
 
-    pub(super) fn make_table(&self, name: &str, compression: Compression) -> Result<Table> {
+    pub(super) fn make_table(&self, name: &str, options: &TableOptions) -> Result<Table> {
         refuse_on_worker()?;
         let _alone = self.inner.begin_changing_tables()?;
         if let Some(table) = self.opened_table(name) {
             return Ok(table);
         }
-        if compression != Compression::None {
+        let codec = options.codec();
+        if codec.compression() != Compression::None {
             self.inner.incarnation.note_compressed()?;
         }
-        let id = self.inner.shared.forest.new_tree_id(compression);
-        let (inner, key) = (self.inner.clone(), name.to_owned());
-        let tree = self.inner.block_on(move || async move {
+        let id = self.inner.shared.forest.new_tree_id(codec);
+        let Some(ttl_ms) = options.ttl_ms() else {
+            return Ok(self.add_table(name, self.inner.create(name, id)?));
+        };
+        self.inner.begin_expiry()?;
+        let tree = self.inner.defined(id, ttl_ms, || self.inner.create(name, id))?;
+        Ok(self.add_table(name, tree))
+    }
+}
+
+pub(super) fn no_table(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no table {name}"))
+}
+
+impl StoreInner {
+    /// Opens the tree of this name, if there is one. The caller keeps other threads from changing
+    /// tables.
+    pub(super) fn open_named(self: &Arc<Self>, name: &str) -> Result<Option<Tree>> {
+        let catalog = Table::new(self.clone(), self.catalog()?);
+        let Some(record) = catalog.get(name.as_bytes())? else { return Ok(None) };
+        self.open_tree(decode(&record)?).map(Some)
+    }
+
+    /// Makes an empty tree and gives it a name in the catalog, durably. The caller keeps other
+    /// threads from changing tables.
+    pub(super) fn create(self: &Arc<Self>, name: &str, id: u32) -> Result<Tree> {
+        let (inner, key) = (self.clone(), name.to_owned());
+        self.block_on(move || async move {
             let (tree, timestamp) = SpaceRetry::tried(&inner.shared, async || {
                 let mut inside = inner.incarnation.begin_commit().await?;
                 let tree = make_tree(&inner.shared, id).await?;
@@ -186,16 +222,9 @@ impl Store {
             .await?;
             Worker::wait_durable(timestamp).await?;
             Ok(tree)
-        })?;
-        Ok(self.add_table(name, tree))
+        })
     }
-}
 
-pub(super) fn no_table(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no table {name}"))
-}
-
-impl StoreInner {
     /// Waits until no other thread makes, renames, drops or first opens a table. On a worker it
     /// fails instead of waiting, since the other thread may be waiting for that worker.
     pub(super) fn begin_changing_tables(&self) -> Result<MutexGuard<'_, ()>> {

@@ -9,17 +9,18 @@
 //!   that is compressed has its bytes; and a limited list of faults.
 
 mod compressed;
+mod expiry;
 mod read;
 mod second_copies;
 mod walk;
 
 use qpair_format::catalog::decode;
+use qpair_format::codec::Codec;
 use qpair_format::large::{Descriptor, part_len};
 use qpair_format::page::{
     Expected, HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset,
 };
 use qpair_format::place::page_of;
-use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::ExclusiveFrame;
 
@@ -129,6 +130,10 @@ impl Store {
         if let Some(witness) = &self.inner.shared.witness {
             witness.check(&mut None)?;
         }
+        let mut report = report?;
+        if report.faults.is_empty() {
+            report.faults = expiry::faults(self)?;
+        }
         self.inner.refuse_changed()?;
         report
     }
@@ -163,7 +168,7 @@ enum Role {
     Part {
         descriptor: Descriptor,
         part: u32,
-        compression: Compression,
+        codec: Codec,
     },
     /// A page of the list of a large value's runs.
     List(Descriptor),
@@ -218,8 +223,8 @@ fn examine(job: &Job, page: &ExclusiveFrame<'_>) -> Finding {
         }
         None => match &job.role {
             Role::Node(place) => examine_node(place, Node::new(page.bytes()), &mut faults),
-            Role::Part { descriptor, part, compression } => {
-                let of = (*descriptor, *part, *compression);
+            Role::Part { descriptor, part, codec } => {
+                let of = (*descriptor, *part, *codec);
                 examine_part(of, page, &mut faults).unwrap_or(Content::Damaged)
             }
             Role::List(descriptor) => {
@@ -264,7 +269,7 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
         return Content::Inner { used_bytes, image };
     }
     let (mut values, mut tables) = (Vec::new(), Vec::new());
-    let compression = Compression::of_tree(place.tree_id);
+    let codec = Codec::of_tree(place.tree_id);
     let mut value = Vec::new();
     for position in 0..node.count() {
         let place_of_value = node.value(position);
@@ -286,9 +291,9 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
                 }
                 Err(_) => faults.push(format!("record {position} refers to no table")),
             }
-        } else if compression != Compression::None {
+        } else if !codec.is_plain() {
             node.bytes.append_to(place_of_value.offset, place_of_value.len, &mut value);
-            if let Some(fault) = compression.fault(&mut value) {
+            if let Some(fault) = codec.fault(&mut value) {
                 faults.push(format!("has a fault in record {position}: {fault}"));
             }
         }
@@ -297,7 +302,7 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
 }
 
 fn examine_part(
-    (descriptor, part, compression): (Descriptor, u32, Compression),
+    (descriptor, part, codec): (Descriptor, u32, Codec),
     page: &ExclusiveFrame<'_>,
     faults: &mut Vec<String>,
 ) -> Option<Content> {
@@ -312,9 +317,9 @@ fn examine_part(
     } else if found != part || len != expected {
         format!("is part {found} with {len} bytes, not part {part} with {expected} bytes")
     } else {
-        let compressed = (compression != Compression::None).then(|| {
+        let compressed = (!codec.is_plain()).then(|| {
             let content = page.as_slice()[HEADER_BYTES..HEADER_BYTES + expected].to_vec();
-            compressed::Part { descriptor, part, compression, content }
+            compressed::Part { descriptor, part, codec, content }
         });
         let used_bytes = (HEADER_BYTES + expected) as u64;
         return Some(Content::Part { used_bytes, compressed });

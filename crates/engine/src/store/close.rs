@@ -136,6 +136,7 @@ impl StoreInner {
         if matches!(worker_set, WorkerSet::Gone) {
             return Ok(());
         }
+        self.shared.expiry.end();
         let outcome = self.settle();
         // Ends the drops of tables that would have continued with the first change, which never
         // came.

@@ -3,7 +3,7 @@
 use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::{Store, Table};
+use super::{Store, Table, TableOptions};
 use crate::tree::Tree;
 
 impl Store {
@@ -18,7 +18,7 @@ impl Store {
         compression.check()?;
         let table = match self.existing_table(name)? {
             Some(table) => table,
-            None => self.make_table(name, compression)?,
+            None => self.make_table(name, &TableOptions::default().compression(compression))?,
         };
         match table.compression() {
             present if present == compression => Ok(table),
@@ -27,16 +27,6 @@ impl Store {
                 format!("the table {name} exists already, with the compression {present}"),
                 "load the records into a table of another name",
             )),
-        }
-    }
-
-    /// Like [`Store::compressed_table`], for [`Table::stored`]: the table is made also if this
-    /// build lacks the compression, and an existing table is taken as it is.
-    #[doc(hidden)]
-    pub fn table_of_stored(&self, name: &str, compression: Compression) -> Result<Table> {
-        match self.existing_table(name)? {
-            Some(table) => Ok(table.stored()),
-            None => Ok(self.make_table(name, compression)?.stored()),
         }
     }
 }

@@ -239,6 +239,7 @@ pub(super) fn new_superblock(
         extents: false,
         renames: false,
         compressed: false,
+        expiring: false,
         log: None,
         key_slot: None,
     }
@@ -351,6 +352,8 @@ fn start(
         shared.kept_images = KeptImages::new(marks, options.readers_bytes_max);
     }
     shared.planted = Planted::new(options.canary, options.canary_passes);
+    shared.expiry.clock = options.wall_clock.clone();
+    shared.expiry.removes = matches!(options.runtime, Runtime::Threads);
     (shared.lifecycle.read_only, shared.lifecycle.store_id) = (read_only, store_id);
     shared.lifecycle.generation = generation.into();
     if superblock.extents {

@@ -10,6 +10,7 @@ use qpair_members::{Encryption, LogPlace};
 use crate::canary::Canary;
 use crate::log::Durability;
 use crate::panics::of_program;
+use crate::shared::WallClock;
 use crate::task::Runtime;
 
 /// Options for opening a store.
@@ -114,6 +115,9 @@ pub struct StoreOptions {
     /// How the workers run. Only simulation uses another runtime than threads.
     #[doc(hidden)]
     pub runtime: Runtime,
+    /// The clock by which records of tables with a time to live expire.
+    #[doc(hidden)]
+    pub wall_clock: WallClock,
     /// A bug to plant, for the simulation to find.
     #[doc(hidden)]
     pub canary: Option<Canary>,
@@ -158,6 +162,7 @@ impl Default for StoreOptions {
             cycles: false,
             parent_hints: true,
             runtime: Runtime::Threads,
+            wall_clock: WallClock::System,
             canary: None,
             canary_passes: 0,
         }

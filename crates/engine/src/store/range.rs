@@ -29,9 +29,9 @@ impl Cursor {
         self.end.peek().map(|(key, value, overflow)| (key.to_vec(), value.to_vec(), overflow))
     }
 
-    /// Decompresses a value of the batch.
+    /// Decodes a value of the batch; returns `false` if it has expired.
     fn decode(&self, value: &mut Vec<u8>) -> Result<bool> {
-        self.table.tree().compression.decode(true, value, 0)
+        self.table.inner().shared.value(self.table.tree(), true, value, 0)
     }
 
     /// Continues after the leaf that was fetched.
@@ -144,8 +144,8 @@ impl TaskRange {
                     true => self.cursor.table.task().resolve(&key, &mut value).await,
                     false => self.cursor.decode(&mut value),
                 };
-                // A large value that was deleted since its leaf was read is skipped, and does not
-                // count towards the limit.
+                // A large value that was deleted since its leaf was read is skipped, as is a value that
+                // has expired. They do not count towards the limit.
                 self.cursor.end.step(matches!(there, Ok(true)));
                 match there? {
                     true => return Ok(Some((key, value))),
@@ -228,9 +228,12 @@ impl Range {
                     return Ok(None);
                 }
                 if !overflow {
-                    cursor.end.step(true);
-                    cursor.decode(&mut value)?;
-                    return Ok(Some((key, value)));
+                    let there = cursor.decode(&mut value);
+                    cursor.end.step(!matches!(there, Ok(false)));
+                    match there? {
+                        true => return Ok(Some((key, value))),
+                        false => continue,
+                    }
                 }
                 let task = cursor.table.task();
                 let inner = cursor.table.inner().clone();

@@ -141,7 +141,7 @@ impl Table {
         Ok(match seen {
             Some(Seen { found, timestamp, .. }) if found != Found::Overflow => {
                 let found = found == Found::Value;
-                Some((self.tree.compression.decode(found, value, start)?, timestamp))
+                Some((shared.value(self.tree, found, value, start)?, timestamp))
             }
             _ => None,
         })
@@ -389,7 +389,7 @@ impl TaskTable {
         there.inspect_err(|_| value.truncate(start))?;
         let (found, timestamp) = found?;
         self.wait_to_give(timestamp).await.inspect_err(|_| value.truncate(start))?;
-        self.table.tree.compression.decode(found, value, start)
+        self.shared().value(self.table.tree, found, value, start)
     }
 
     async fn wait_to_give(&self, timestamp: u64) -> Result<()> {
@@ -484,6 +484,6 @@ impl TaskTable {
         self.shared().check_table(self.table.tree)?;
         let (there, timestamp) = there?;
         self.wait_to_give(timestamp).await?;
-        self.table.tree.compression.decode(there, value, 0)
+        self.shared().value(self.table.tree, there, value, 0)
     }
 }

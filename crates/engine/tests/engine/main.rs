@@ -18,6 +18,7 @@ mod dropped_futures;
 mod dropped_tables;
 mod durable_reads;
 mod encryption;
+mod expiry;
 mod extents;
 mod faults;
 mod full_device;

@@ -63,6 +63,7 @@ pub(super) fn superblock_by_pages(
                 extents: false,
                 renames: false,
                 compressed: false,
+                expiring: false,
                 log: None,
                 key_slot: None,
             }));

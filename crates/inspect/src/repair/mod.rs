@@ -6,6 +6,7 @@
 //! checkpoint has in use, then older copies, which the report names.
 
 mod candidates;
+mod expiry;
 mod large;
 mod replay;
 mod report;
@@ -20,10 +21,12 @@ use qpair_format::image::{Image, Record};
 use qpair_format::{Error, ErrorKind, Result};
 
 use crate::dump::{LogEntry, dump_log};
-use crate::offline::{Entry, Hole, Offline, Part, walk_leaves};
+use crate::offline::{Entry, Hole, Offline, PageReader, Part, walk_leaves};
 use candidates::{Candidates, scan};
+use expiry::Expiry;
 use qpair_engine::{Store, StoreOptions};
 use qpair_format::catalog::decode;
+use qpair_format::expiry::INDEX_TABLE;
 use qpair_members::LogPlace;
 pub use report::{KeyRange, RepairReport, RepairStep, RepairedLog, RepairedTable};
 use save::{Gaps, each_entry, save_table};
@@ -67,6 +70,7 @@ pub fn repair(
         checkpoint: offline.checkpoint.take(),
         offline,
         candidates: Candidates::default(),
+        expiry: Expiry::default(),
         report: RepairReport { remarks, ..RepairReport::default() },
     };
     if let Err(error) = salvage.run() {
@@ -167,6 +171,7 @@ struct Salvage<'a> {
     offline: Offline,
     checkpoint: Option<(Record, Image)>,
     candidates: Candidates,
+    expiry: Expiry,
     target: Store,
     report: RepairReport,
     progress: &'a Progress<'a>,
@@ -183,7 +188,8 @@ impl Salvage<'_> {
             self.report.names_uncertain = true;
             self.scan(None)?;
         }
-        let (names, whole) = self.read_catalog()?;
+        let (mut names, whole) = self.read_catalog()?;
+        self.read_expiry(&mut names)?;
         let trees = self.trees(names, whole);
         self.find_stand_ins(trees.iter().map(|(tree, _)| *tree))?;
         let mut saved = BTreeMap::new();
@@ -200,6 +206,28 @@ impl Salvage<'_> {
                 None => replay::replay(self, &record, &image.logs, saved)?,
                 Some(fault) => self.note_missing_log(&fault, record.timestamp),
             }
+        }
+        self.expiry.raise(&self.target)
+    }
+
+    /// Reads the index of expiry times, and takes its name out of the names of tables.
+    fn read_expiry(&mut self, names: &mut BTreeMap<u32, String>) -> Result<()> {
+        let index = names.iter().find(|(_, name)| *name == INDEX_TABLE).map(|(tree, _)| *tree);
+        let Some(index) = index else { return Ok(()) };
+        self.expiry.index = Some(index);
+        names.remove(&index);
+        self.find_stand_ins(std::iter::once(index))?;
+        let (root, mut gaps) = (self.root(index), Gaps::default());
+        let (reader, candidates, expiry) =
+            (&mut self.offline.reader, &self.candidates, &mut self.expiry);
+        let take = &mut |_: &mut PageReader, Entry { key, value, .. }| {
+            expiry.note(&key, &value);
+            Ok(())
+        };
+        each_entry(reader, candidates, index, root, &mut gaps, take)?;
+        for range in gaps.lost.iter().chain(&gaps.stale) {
+            let what = format!("times to live of tables may be missing: {}", range.why);
+            self.report.remarks.push(what);
         }
         Ok(())
     }
@@ -246,7 +274,7 @@ impl Salvage<'_> {
         if !whole {
             let known = self.checkpoint.iter().flat_map(|(_, image)| image.roots.keys().copied());
             for tree in known.chain(self.candidates.trees()) {
-                if tree != 0 && !trees.contains_key(&tree) {
+                if tree != 0 && self.expiry.index != Some(tree) && !trees.contains_key(&tree) {
                     let mut name = format!("table-{tree}");
                     while taken.contains(&name) {
                         name.push('-');

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use qpair_format::expiry::INDEX_TABLE;
 use qpair_format::image::Record as Checkpoint;
 use qpair_format::log::Operation;
 use qpair_format::page::key_len_max;
-use qpair_format::values::Compression;
 use qpair_format::{ErrorKind, Result};
 
+use super::expiry::Expiry;
 use super::save::{note_large, read_large};
 use super::{RepairStep, RepairedLog, RepairedTable, Salvage, interrupted};
 use crate::offline::{PageReader, read_logs};
@@ -23,6 +24,7 @@ struct Tables<'a> {
     /// The indices of the tables in the report.
     saved: BTreeMap<u32, usize>,
     open: BTreeMap<u32, Table>,
+    expiry: &'a mut Expiry,
     report: &'a mut Vec<RepairedTable>,
     key_len_max: usize,
     /// Records whose last value is a large one that cannot be read. A value that a later commit
@@ -43,8 +45,8 @@ impl Tables<'_> {
         let table = match self.open.get(&tree) {
             Some(table) => table.clone(),
             None => {
-                let compression = Compression::of_tree(tree);
-                let table = self.target.table_of_stored(&self.report[index].name, compression)?;
+                let (options, _) = self.expiry.options(tree);
+                let table = self.target.table_of_stored(&self.report[index].name, &options)?;
                 self.open.insert(tree, table.clone());
                 table
             }
@@ -129,6 +131,15 @@ impl Tables<'_> {
 
     fn apply(&mut self, reader: &mut PageReader, operation: Operation<'_>) -> Result<()> {
         match operation {
+            Operation::CreateTable { tree, name } if name == INDEX_TABLE => {
+                self.expiry.index = Some(tree);
+                Ok(())
+            }
+            Operation::Put { tree, key, value } if self.expiry.index == Some(tree) => {
+                self.expiry.note(key, value);
+                Ok(())
+            }
+            Operation::Delete { tree, .. } if self.expiry.index == Some(tree) => Ok(()),
             Operation::Put { tree, key, value } => self.put(tree, key, value),
             Operation::PutLarge { tree, key, descriptor } => match read_large(reader, &descriptor)?
             {
@@ -167,6 +178,7 @@ pub(super) fn replay(
         target: &salvage.target,
         saved,
         open: BTreeMap::new(),
+        expiry: &mut salvage.expiry,
         report: &mut salvage.report.tables,
         key_len_max: key_len_max(salvage.offline.reader.page_bytes()),
         missing: BTreeSet::new(),

@@ -4,7 +4,6 @@ use std::sync::mpsc::sync_channel;
 
 use qpair_format::large::{Descriptor, Extents, ListReader, part_of};
 use qpair_format::page::{Node, words_of};
-use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::candidates::{Candidates, StandIn, is_below};
@@ -176,7 +175,14 @@ pub(super) fn save_table(
     name: &str,
 ) -> Result<RepairedTable> {
     // Values are copied as they are stored.
-    let table = salvage.target.table_of_stored(name, Compression::of_tree(tree))?;
+    let (options, is_lost) = salvage.expiry.options(tree);
+    if is_lost {
+        let what = format!(
+            "the time to live of table {name} is lost: records put from now on expire after 30 days"
+        );
+        salvage.report.remarks.push(what);
+    }
+    let table = salvage.target.table_of_stored(name, &options)?;
     let mut saved = RepairedTable { name: name.to_owned(), ..RepairedTable::default() };
     if qpair_engine::is_stepped_here() {
         // A thread that steps the new store's workers must not wait for another thread, so all

@@ -1,14 +1,14 @@
 //! Compressed large values: the pages of one are put together as they come, in their order, and
 //! decompressed after the last.
 
+use qpair_format::codec::Codec;
 use qpair_format::large::Descriptor;
-use qpair_format::values::Compression;
 
 /// A sound page of a compressed value.
 pub(super) struct Part {
     pub(super) descriptor: Descriptor,
     pub(super) part: u32,
-    pub(super) compression: Compression,
+    pub(super) codec: Codec,
     pub(super) content: Vec<u8>,
 }
 
@@ -40,6 +40,6 @@ impl Assembly {
             return None;
         }
         self.next = None;
-        part.compression.fault(&mut self.stored)
+        part.codec.fault(&mut self.stored)
     }
 }

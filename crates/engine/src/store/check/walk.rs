@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use qpair_format::Result;
+use qpair_format::codec::Codec;
+use qpair_format::expiry::INDEX_TABLE;
 use qpair_format::large::{Descriptor, Extents, ListReader};
 use qpair_format::page::{Expected, Node, child_of};
 use qpair_format::place::page_of;
 use qpair_format::superblock::SUPERBLOCK_BYTES;
-use qpair_format::values::Compression;
 
 use super::super::StoreInner;
 use super::compressed::Assembly;
@@ -25,6 +26,8 @@ const BATCHES_PER_WORKER: usize = 2;
 /// The number of inner pages that are read ahead in one batch: each stays in memory until all its
 /// children were handed out.
 const INNER_AHEAD: usize = 8;
+/// The name of the index of expiry times in the report.
+const INDEX_NAME: &str = "(expiry times)";
 /// The number of faults that are listed one by one.
 const FAULTS_MAX: usize = 1000;
 
@@ -288,8 +291,8 @@ impl<'a> Walk<'a> {
         if value.runs.is_empty() {
             self.values.pop_front();
         }
-        let compression = Compression::of_tree(self.tree_ids[table]);
-        Some(Job { table, place: page_id, role: Role::Part { descriptor, part, compression } })
+        let codec = Codec::of_tree(self.tree_ids[table]);
+        Some(Job { table, place: page_id, role: Role::Part { descriptor, part, codec } })
     }
 
     /// Returns the next child of the inner page that was opened last, if it can be read.
@@ -347,6 +350,7 @@ impl<'a> Walk<'a> {
                     self.add_value(table, page_id, descriptor);
                 }
                 for TableRoot { name, tree_id } in tables {
+                    let name = if name == INDEX_TABLE { INDEX_NAME.to_owned() } else { name };
                     match self.root_of(tree_id) {
                         Some(root) => self.add_tree(name, tree_id, root, "the checkpoint"),
                         None => {

@@ -141,7 +141,7 @@ impl StoreInner {
             }
             self.reclaim_dropped()?;
         }
-        Ok(())
+        self.take_up_expiry()
     }
 
     /// Whether the superblocks say that the store was not closed.

@@ -13,6 +13,12 @@ use crate::tx::transaction::{TransactionOptions, TxState};
 /// Puts a record; returns whether one was replaced.
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
     let mut core = begin(tx);
+    if tree.codec.expires() {
+        // The record that is met may have expired.
+        let there = core.replace(tree, key, value).await?;
+        tx.incarnation.begin_change()?;
+        return Committing::new(core).complete().await.map(|_| there);
+    }
     core.put(tree, key, value).await?;
     tx.incarnation.begin_change()?;
     Ok(Committing::new(core).complete().await?.found)
@@ -24,6 +30,10 @@ pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool>
         return Ok(false);
     }
     let mut core = begin(tx);
+    if tree.codec.expires() {
+        let there = core.delete(tree, key).await?;
+        return super::commit(core).await.map(|_| there);
+    }
     core.delete_blindly(tree, key).await?;
     tx.incarnation.begin_change()?;
     Ok(Committing::new(core).complete().await?.found)
@@ -41,8 +51,8 @@ pub(crate) enum Inline {
 
 /// Like [`put`], on a caller's thread, as far as possible without waiting.
 pub(crate) fn put_inline(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<Inline> {
-    if tx.shared.wal.options.enabled {
-        // Only workers have logs.
+    if tx.shared.wal.options.enabled || tree.codec.expires() {
+        // Only workers have logs, and may read from the device.
         return Ok(Inline::Nothing);
     }
     let mut core = begin(tx);

@@ -381,7 +381,7 @@ pub(crate) async fn next_into(
         return Ok(false);
     }
     let (page_bytes, start) = (cursor.tx.shared.page_bytes, value.len());
-    let compression = cursor.tree.compression;
+    let key_start = key.len();
     loop {
         if let Some((found, bytes, large)) = cursor.end.peek() {
             if cursor.end.is_past_limit(found) {
@@ -391,18 +391,29 @@ pub(crate) async fn next_into(
             key.extend_from_slice(found);
             if !large {
                 value.extend_from_slice(bytes);
-                cursor.end.step(true);
-                return compression.decode(true, value, start);
+                let there = cursor.tx.shared.value(cursor.tree, true, value, start);
+                // A record that has expired is skipped, and does not count towards the limit.
+                cursor.end.step(!matches!(there, Ok(false)));
+                if there? {
+                    return Ok(true);
+                }
+                key.truncate(key_start);
+                continue;
             }
             let descriptor = Descriptor::decode(bytes, page_bytes)?;
             let shared = cursor.tx.shared.clone();
             // If the caller drops this future while it waits, the next call returns the record.
             let read = read_large(&shared, descriptor, value).await;
-            cursor.end.step(true);
+            let there = read.and_then(|read| shared.value(cursor.tree, read, value, start));
+            cursor.end.step(!matches!(there, Ok(false)));
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
             shared.check_table(cursor.tree)?;
-            return compression.decode(read?, value, start);
+            if there? {
+                return Ok(true);
+            }
+            key.truncate(key_start);
+            continue;
         }
         if cursor.end.from.is_none() {
             return Ok(false);
@@ -431,9 +442,12 @@ pub(crate) fn next_inline(
                 return Ok(None);
             }
             let (key, mut value) = (key.to_vec(), value.to_vec());
-            cursor.end.step(true);
-            cursor.tree.compression.decode(true, &mut value, 0)?;
-            return Ok(Some(Some((key, value))));
+            let there = cursor.tx.shared.value(cursor.tree, true, &mut value, 0);
+            cursor.end.step(!matches!(there, Ok(false)));
+            match there? {
+                true => return Ok(Some(Some((key, value)))),
+                false => continue,
+            }
         }
         if cursor.end.from.is_none() {
             return Ok(Some(None));

@@ -59,7 +59,7 @@ impl SnapshotCore {
         let found = read_at(&self.0.tx, tree, key, self.0.timestamp, value).await;
         let there = self.check().and_then(|()| self.check_table(tree));
         there.inspect_err(|_| value.truncate(start))?;
-        tree.compression.decode(found?, value, start)
+        self.0.tx.shared.value(tree, found?, value, start)
     }
 
     pub(crate) fn get_inline(&self, tree: Tree, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
@@ -78,10 +78,7 @@ impl SnapshotCore {
         self.check()?;
         self.check_table(tree)?;
         Ok(match found {
-            Some(Found::Value) => {
-                tree.compression.decode(true, &mut value, 0)?;
-                Some(Some(value))
-            }
+            Some(Found::Value) => Some(shared.value(tree, true, &mut value, 0)?.then_some(value)),
             Some(Found::Nothing) => Some(None),
             Some(Found::Overflow) | None => None,
         })

@@ -31,10 +31,27 @@ impl TxState {
             return Ok(false);
         }
         let Some(row) = self.try_lock(tree, key)? else { return Ok(false) };
-        if self.is_behind_history() {
+        if self.is_behind_history() || !self.index_inline(tree, key, value)? {
             return Ok(false);
         }
         self.enter(tree, key, row, Write::Inline(value))?;
+        Ok(true)
+    }
+
+    /// Puts the entry of a record that expires into the index, before the record is put.
+    async fn index(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
+        let entry = self.shared().expiry_entry(tree, key, value)?;
+        let Some((index, entry)) = entry else { return Ok(()) };
+        let row = self.lock_row(index, &entry).await?;
+        self.enter(index, &entry, row, Write::Inline(&[]))
+    }
+
+    /// Like [`TxState::index`], without waiting; returns `false` if it would have to wait.
+    fn index_inline(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
+        let entry = self.shared().expiry_entry(tree, key, value)?;
+        let Some((index, entry)) = entry else { return Ok(true) };
+        let Some(row) = self.try_lock(index, &entry)? else { return Ok(false) };
+        self.enter(index, &entry, row, Write::Inline(&[]))?;
         Ok(true)
     }
 
@@ -54,6 +71,9 @@ impl TxState {
         let Some(row) = self.try_lock(tree, key)? else { return Ok(None) };
         let is_there = self.is_there_inline(tree, key)?;
         if is_there == Some(false) {
+            if !self.index_inline(tree, key, value)? {
+                return Ok(None);
+            }
             self.enter(tree, key, row, Write::Inline(value))?;
         }
         Ok(is_there.map(|is_there| !is_there))
@@ -77,6 +97,9 @@ impl TxState {
         if self.is_behind_history() {
             return Ok(None);
         }
+        if tree.codec.expires() {
+            return self.get_inline(tree, key, &mut Vec::new());
+        }
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(Some(own.write != Write::Delete));
         }
@@ -91,6 +114,7 @@ impl TxState {
         row: RowRef,
         value: &[u8],
     ) -> Result<()> {
+        self.index(tree, key, value).await?;
         if !needs_overflow(self.shared(), key, value) {
             return self.enter(tree, key, row, Write::Inline(value));
         }
@@ -104,6 +128,9 @@ impl TxState {
 
     /// Whether a key, whose row is locked, has a record that this transaction sees.
     async fn is_there(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
+        if tree.codec.expires() {
+            return self.get_into(tree, key, &mut Vec::new()).await;
+        }
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(own.write != Write::Delete);
         }
@@ -128,6 +155,19 @@ impl TxState {
         Ok(true)
     }
 
+    /// Puts a record; returns whether the transaction saw one that is replaced.
+    pub(in crate::tx) async fn replace(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool> {
+        self.lock(tree, key).await?;
+        let there = self.is_there(tree, key).await?;
+        self.put(tree, key, value).await?;
+        Ok(there)
+    }
+
     pub(crate) async fn delete(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_write(tree, key, &[])?;
         let row = self.lock_row(tree, key).await?;
@@ -139,7 +179,7 @@ impl TxState {
     }
 
     /// Deletes a key without checking whether it has a record.
-    pub(in crate::tx) async fn delete_blindly(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+    pub(crate) async fn delete_blindly(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         self.check_write(tree, key, &[])?;
         let row = self.lock_row(tree, key).await?;
         self.enter(tree, key, row, Write::Delete)

@@ -47,7 +47,7 @@ impl TxState {
                     read_large(self.shared(), descriptor, value).await
                 }
             };
-            return tree.compression.decode(found?, value, start);
+            return self.shared().value(tree, found?, value, start);
         }
         self.begin_turn().await;
         self.note_unlocked(tree, key);
@@ -59,7 +59,7 @@ impl TxState {
         let found = resolve(&self.tx.shared, seen.found, start, value).await;
         self.check_snapshot(snapshot)?;
         self.shared().check_table(tree)?;
-        tree.compression.decode(found?, value, start)
+        self.shared().value(tree, found?, value, start)
     }
 
     /// Prefetches the memory that lookups of these keys will touch into the processor's caches, all
@@ -120,7 +120,7 @@ impl TxState {
                 Write::Delete => Some(false),
                 Write::Inline(bytes) => {
                     value.extend_from_slice(bytes);
-                    Some(tree.compression.decode(true, value, start)?)
+                    Some(self.shared().value(tree, true, value, start)?)
                 }
                 Write::Large(_) => None,
             });
@@ -132,7 +132,7 @@ impl TxState {
                 value.truncate(start);
                 Ok(None)
             }
-            Some(found) => tree.compression.decode(found == Found::Value, value, start).map(Some),
+            Some(found) => self.shared().value(tree, found == Found::Value, value, start).map(Some),
         }
     }
 
