@@ -26,6 +26,9 @@ use super::world::World;
 /// The maximum number of steps of an incarnation. Beyond it, the run is taken for an endless loop.
 const STEPS_MAX: u64 = 20_000_000;
 
+/// Turns the seed of a run into the seed of its records that expire.
+const EXPIRING_SEED: u64 = 0x6578_7069_7265_6421;
+
 pub(crate) struct Run {
     pub(super) scenario: Arc<Scenario>,
     pub(super) world: World,
@@ -36,6 +39,7 @@ pub(crate) struct Run {
     /// The number of workers of the store that was opened last.
     pub(super) workers: usize,
     pub(super) canary: Option<Canary>,
+    seed: u64,
     /// Draws panics. It is a separate generator, so that a seed behaves the same with and without
     /// them.
     panics: Rng,
@@ -110,6 +114,7 @@ impl Run {
             formatted: false,
             workers: 0,
             canary,
+            seed,
             panics: Rng::with_seed(!seed),
             windows: windows_of(seed),
             makings: Rng::with_seed(seed ^ MAKINGS_SEED),
@@ -123,6 +128,11 @@ impl Run {
 
     /// Runs all incarnations, and returns a hash of all that happened.
     pub(crate) fn run(&mut self) -> Result<u64, String> {
+        let expiring = self.expire()?;
+        if self.canary == Some(Canary::HorizonBeforeDurable) {
+            // No other part has tables whose records expire.
+            return Ok(expiring);
+        }
         self.make_in_vain()?;
         for nth in 0..self.scenario.lives {
             let life = Life::new(&mut self.rng, self.scenario.length).shaped_for(self.canary, nth);
@@ -144,9 +154,23 @@ impl Run {
         hash.add(trace);
         hash.add(self.world.trace());
         hash.add(self.world.clock.now_ns());
+        hash.add(expiring);
         (self.counts.operations, self.counts.timed_out) =
             self.notes(|notes| (notes.operations, notes.timed_out));
         Ok(hash.value())
+    }
+
+    /// Runs a store of its own with tables whose records expire, in one run of four.
+    fn expire(&mut self) -> Result<u64, String> {
+        let mut rng = Rng::with_seed(self.seed ^ EXPIRING_SEED);
+        let is_planted = self.canary == Some(Canary::HorizonBeforeDurable);
+        if !is_planted && (self.canary.is_some() || rng.u8(0..4) != 0) {
+            return Ok(0);
+        }
+        let outcome = super::expiring::run(rng.u64(..), self.canary);
+        // What follows must not depend on what the engine drew here.
+        fastrand::seed(self.seed);
+        outcome
     }
 
     /// Plants a panic of the engine in some incarnations. Acknowledged commits must survive it, and

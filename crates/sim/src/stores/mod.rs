@@ -8,6 +8,7 @@ mod beside;
 mod catalog;
 mod damage;
 mod errands;
+mod expiring;
 mod full;
 mod hba;
 mod histories;
