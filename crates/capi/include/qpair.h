@@ -1198,6 +1198,21 @@ int qpair_table_open_compressed(struct qpair_store *store,
                                 struct qpair_error **error);
 
 /**
+ * Opens a table whose records expire, or makes it: each is gone `ttl_ms` milliseconds after it was
+ * put last. `compression` is as for `qpair_table_open_compressed`. A table keeps both for good.
+ *
+ * Errors: `QPAIR_EXISTS` if there is a table of this name with another time to live or
+ * compression; `QPAIR_INVALID` for less than 1,000 ms, and for the compression; as
+ * `qpair_table_open`.
+ */
+int qpair_table_open_expiring(struct qpair_store *store,
+                              const char *name,
+                              const char *compression,
+                              uint64_t ttl_ms,
+                              struct qpair_table **table,
+                              struct qpair_error **error);
+
+/**
  * Opens a table only if it exists.
  *
  * Errors: `QPAIR_NOT_FOUND` if it does not exist; as `qpair_table_open`.

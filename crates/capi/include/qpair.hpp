@@ -458,6 +458,15 @@ public:
         });
         return qpair::table(made);
     }
+    /* A table whose records are gone `ttl` after they were put last. */
+    qpair::table table(const std::string &name, std::chrono::milliseconds ttl, const std::string &compression = "none") {
+        qpair_table *made = nullptr;
+        detail::call([&](qpair_error **e) {
+            return qpair_table_open_expiring(handle_, name.c_str(), compression.c_str(),
+                                             static_cast<uint64_t>(ttl.count()), &made, e);
+        });
+        return qpair::table(made);
+    }
     void drop_table(const std::string &name) {
         detail::call([&](qpair_error **e) { return qpair_table_drop(handle_, name.c_str(), e); });
     }

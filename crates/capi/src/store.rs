@@ -112,14 +112,47 @@ pub unsafe extern "C" fn qpair_table_open_compressed(
         call(error, || {
             needed(table, "table")?;
             let (name, compression) = (text(name, "name")?, text(compression, "compression")?);
-            let compression = compression.parse().map_err(|hint| {
-                Failure::invalid(format!("there is no compression {compression:?}: {hint}"))
-            })?;
+            let compression = compression_of(compression)?;
             let made = with(store, |store| Ok(store.compressed_table(name, compression)?))?;
             set(table, table::insert(made)?);
             Ok(())
         })
     }
+}
+
+/// Opens a table whose records expire, or makes it: each is gone `ttl_ms` milliseconds after it was
+/// put last. `compression` is as for `qpair_table_open_compressed`. A table keeps both for good.
+///
+/// Errors: `QPAIR_EXISTS` if there is a table of this name with another time to live or
+/// compression; `QPAIR_INVALID` for less than 1,000 ms, and for the compression; as
+/// `qpair_table_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qpair_table_open_expiring(
+    store: *mut qpair_store,
+    name: *const c_char,
+    compression: *const c_char,
+    ttl_ms: u64,
+    table: *mut *mut qpair_table,
+    error: *mut *mut qpair_error,
+) -> c_int {
+    // SAFETY: rule 1 for the texts, rule 2 for the results.
+    unsafe {
+        call(error, || {
+            needed(table, "table")?;
+            let (name, compression) = (text(name, "name")?, text(compression, "compression")?);
+            let options = qpair::TableOptions::default()
+                .compression(compression_of(compression)?)
+                .ttl(std::time::Duration::from_millis(ttl_ms));
+            let made = with(store, |store| Ok(store.table_with(name, &options)?))?;
+            set(table, table::insert(made)?);
+            Ok(())
+        })
+    }
+}
+
+fn compression_of(text: &str) -> Result<qpair::Compression, Failure> {
+    text.parse()
+        .map_err(|hint| Failure::invalid(format!("there is no compression {text:?}: {hint}")))
 }
 
 /// Opens a table only if it exists.

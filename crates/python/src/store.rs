@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use qpair::Options;
@@ -141,27 +142,37 @@ impl Store {
 
     /// Returns a table, and creates it if it does not exist, unless `create` is false. With a
     /// `compression`, 'lz4' or 'zstd', the values of a new table are compressed; an existing table
-    /// must have it.
-    #[pyo3(signature = (name, /, *, create=true, compression=None))]
+    /// must have it. With a `ttl`, in seconds, each record of a new table is gone that long after it
+    /// was put last; an existing table must have both as they are given.
+    #[pyo3(signature = (name, /, *, create=true, compression=None, ttl=None))]
     fn table(
         &self,
         py: Python<'_>,
         name: String,
         create: bool,
         compression: Option<&str>,
+        ttl: Option<f64>,
     ) -> PyResult<Table> {
         let compression = compression.map(compression_of).transpose()?;
-        let table = self.wait(py, |store| match (create, compression) {
-            (true, None) => store.table(&name).map(Some),
-            (true, Some(compression)) => store.compressed_table(&name, compression).map(Some),
-            (false, _) => store.existing_table(&name),
+        let ttl = ttl.map(Duration::try_from_secs_f64).transpose().map_err(|error| {
+            PyValueError::new_err(format!("the time to live is no number of seconds: {error}"))
+        })?;
+        let table = self.wait(py, |store| match (create, compression, ttl) {
+            (true, None, None) => store.table(&name).map(Some),
+            (true, Some(compression), None) => store.compressed_table(&name, compression).map(Some),
+            (true, compression, Some(ttl)) => {
+                let compression = compression.unwrap_or_default();
+                let options = qpair::TableOptions::default().compression(compression).ttl(ttl);
+                store.table_with(&name, &options).map(Some)
+            }
+            (false, ..) => store.existing_table(&name),
         })?;
         let Some(table) = table else { return Err(PyKeyError::new_err(name)) };
         Table::new(&self.open, table, name).map_err(raise)
     }
 
     fn __getitem__(&self, py: Python<'_>, name: String) -> PyResult<Table> {
-        self.table(py, name, false, None)
+        self.table(py, name, false, None, None)
     }
 
     /// Returns the names of the tables.

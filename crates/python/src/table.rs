@@ -137,6 +137,12 @@ impl Table {
         self.handle.with(|table| Ok(table.compression().to_string())).map_err(raise)
     }
 
+    /// The time to live of the table's records in seconds; None if they do not expire.
+    #[getter]
+    fn ttl(&self) -> PyResult<Option<f64>> {
+        self.handle.with(|table| Ok(table.ttl().map(|ttl| ttl.as_secs_f64()))).map_err(raise)
+    }
+
     /// The same table for asyncio, trio and anyio: its calls return awaitables.
     #[getter]
     fn aio(slf: Py<Self>) -> AsyncTable {

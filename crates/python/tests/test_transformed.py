@@ -1,6 +1,7 @@
 """Encrypted stores, and tables of compressed values."""
 
 import pathlib
+import time
 
 import pytest
 
@@ -43,3 +44,18 @@ def test_compressed_values(store, compression):
         store.table("plain", compression=compression)
     with pytest.raises(ValueError):
         store.table("other", compression="zip")
+
+
+def test_times_to_live(store):
+    table = store.table("sessions", ttl=3600)
+    table[b"k"] = b"v"
+    assert (table[b"k"], table.ttl, store.table("plain").ttl) == (b"v", 3600.0, None)
+    assert store.table("sessions").ttl == 3600.0
+    with pytest.raises(qpair.Exists):
+        store.table("sessions", ttl=60)
+    for wrong in (0, 0.5, -1, float("nan")):
+        with pytest.raises((ValueError, qpair.Error)):
+            store.table("other", ttl=wrong)
+    store.table("soon", ttl=1)[b"k"] = b"v"
+    while store.table("soon").get(b"k") is not None:
+        time.sleep(0.05)

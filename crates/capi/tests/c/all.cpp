@@ -305,6 +305,11 @@ static void transformed(const std::string &path, const std::string &io) {
         CHECK(store.statistics(QPAIR_STATISTICS_PROMETHEUS).find("qpair_compressed_value_bytes_total 5000") != std::string::npos);
         CHECK(code_of([&] { store.table("t", "zstd"); }) == QPAIR_EXISTS);
         CHECK(code_of([&] { store.table("u", "zip"); }) == QPAIR_INVALID);
+        using std::chrono::milliseconds;
+        store.table("hour", milliseconds(3600000)).put("k", value);
+        CHECK(store.table("hour").get("k") == value);
+        CHECK(code_of([&] { store.table("hour", milliseconds(5000)); }) == QPAIR_EXISTS);
+        CHECK(code_of([&] { store.table("u", milliseconds(7)); }) == QPAIR_INVALID);
         store.close();
     }
     for (const std::string &wrong : {std::string(), other})
