@@ -103,6 +103,7 @@ impl Import {
             input_name: name,
             read_bytes,
             compression: None,
+            ttl: None,
             empty_key: true,
             skip_bad: false,
             hints: HINTS,

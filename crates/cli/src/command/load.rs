@@ -1,7 +1,7 @@
 //! `qpair load`.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use qpair::Compression;
@@ -13,6 +13,7 @@ use crate::interrupt::{Interrupt, interrupted};
 use crate::load::{
     Columns, Fill, Format, Hints, Input, Layout, Loaded, Progress, begin, finish, parse_delimiter,
 };
+use crate::parse::number::parse_ttl;
 use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 use crate::show::output::say;
 use crate::show::text::{counted, size};
@@ -89,6 +90,11 @@ pub(crate) struct Load {
     #[arg(long, value_name = "HOW", value_parser = parse_compression, help_heading = "New store")]
     compress: Option<Compression>,
 
+    /// Make a new table with a time to live, as 30s, 15m, 12h or 7d: records expire so long after
+    /// they were put last
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl, help_heading = "New store")]
+    ttl: Option<Duration>,
+
     /// Accept empty keys; otherwise their lines are malformed
     #[arg(long, help_heading = "Input")]
     empty_key: bool,
@@ -139,6 +145,7 @@ impl Load {
             input_name: name,
             read_bytes,
             compression: self.compress,
+            ttl: self.ttl,
             empty_key: self.empty_key,
             skip_bad: self.skip_bad,
             hints: HINTS,

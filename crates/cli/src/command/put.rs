@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use qpair::VALUE_LEN_MAX;
+use qpair::{TableOptions, VALUE_LEN_MAX};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::parse::key::{EMPTY_KEY, KeyArgs};
+use crate::parse::number::parse_ttl;
 use crate::parse::store::{CreateArgs, Effort, LogArgs, StoreArgs, TableArgs};
 
 /// Insert or replace a record
@@ -36,6 +38,11 @@ pub(crate) struct Put {
     /// Accept an empty key
     #[arg(long)]
     empty_key: bool,
+
+    /// Make a new table with a time to live, as 30s, 15m, 12h or 7d: records expire so long after
+    /// they were put last
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl)]
+    ttl: Option<Duration>,
 
     /// Read the value from a file
     #[arg(long, value_name = "PATH", conflicts_with = "value")]
@@ -73,7 +80,11 @@ impl Put {
         };
         let (store, _) =
             self.store.open_to_write(Effort::Small, Some(&self.create), Some(&self.log))?;
-        let outcome = store.table(&self.table.table).and_then(|table| table.put(&key, &value));
+        let table = match self.ttl {
+            Some(ttl) => store.table_with(&self.table.table, &TableOptions::default().ttl(ttl)),
+            None => store.table(&self.table.table),
+        };
+        let outcome = table.and_then(|table| table.put(&key, &value));
         // Close the store first, so that a refused record leaves it closed.
         let closed = store.close();
         let with_room = |error| Failure::from(error).with_room(&self.store.store);

@@ -1,5 +1,7 @@
 //! `qpair stat`.
 
+use std::time::Duration;
+
 use clap::Args;
 use qpair::Compression;
 use qpair::metrics::TableStatistics;
@@ -49,10 +51,10 @@ impl Stat {
             // says what is wrong.
             store.existing_table(name).ok().flatten().and_then(|table| table.statistics().ok())
         };
-        let compressions: Vec<Compression> = tables
+        let kept: Vec<(Compression, Option<Duration>)> = tables
             .iter()
             .map(|name| store.existing_table(name).ok().flatten())
-            .map(|table| table.map_or(Compression::None, |table| table.compression()))
+            .map(|table| table.map_or_else(Default::default, |it| (it.compression(), it.ttl())))
             .collect();
         let estimates: Vec<Option<TableStatistics>> = match self.prometheus {
             true => Vec::new(),
@@ -87,13 +89,14 @@ impl Stat {
                 "log_device": report.log_device.as_ref().map(|log| json!({ "name": log.name, "id": log.id })),
                 "encrypted": report.encrypted,
                 "tables": tables,
-                "table_estimates": tables.iter().zip(&estimates).zip(&compressions).map(|((name, estimate), compression)| json!({
+                "table_estimates": tables.iter().zip(&estimates).zip(&kept).map(|((name, estimate), (compression, ttl))| json!({
                     "name": name,
                     "records": estimate.map(|it| it.records),
                     "value_bytes": estimate.map(|it| it.value_bytes),
                     "leaves": estimate.map(|it| it.leaves),
                     "depth": estimate.map(|it| it.depth),
                     "compression": compression.to_string(),
+                    "ttl_s": ttl.map(|ttl| ttl.as_secs_f64()),
                 })).collect::<Vec<_>>(),
                 "growth": growth.map(growth_name),
                 "io": opened.interface,
@@ -104,20 +107,33 @@ impl Stat {
             let mut facts = lines(&report, &opened, key_len_max);
             facts.extend((growth == Some(Growth::Zeroed)).then(|| ("growth", ZEROED.to_owned())));
             aligned(12, facts).into_iter().try_for_each(|line| out.line(line))?;
-            let rows = tables.iter().zip(&estimates).zip(&compressions);
-            for (index, ((table, estimate), compression)) in rows.enumerate() {
+            let rows = tables.iter().zip(&estimates).zip(&kept);
+            for (index, ((table, estimate), (compression, ttl))) in rows.enumerate() {
                 let name = if index == 0 { "tables" } else { "" };
                 let estimate = estimate.as_ref().map_or_else(String::new, in_words);
                 let compressed = match compression {
                     Compression::None => String::new(),
                     compression => format!(", compressed by {compression}"),
                 };
-                out.line(format!("{name:<12} {}{estimate}{compressed}", escape(table.as_bytes())))?;
+                let expires = match ttl {
+                    Some(ttl) => format!(", expires after {}", in_units(*ttl)),
+                    None => String::new(),
+                };
+                let table = escape(table.as_bytes());
+                out.line(format!("{name:<12} {table}{estimate}{compressed}{expires}"))?;
             }
         }
         out.finish()?;
         Ok(Exit::Done)
     }
+}
+
+/// Returns a time to live in the largest unit of which it is a whole number.
+fn in_units(ttl: Duration) -> String {
+    let ms = ttl.as_millis();
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")];
+    let unit = units.into_iter().find(|(unit_ms, _)| ms.is_multiple_of(*unit_ms));
+    unit.map_or_else(String::new, |(unit_ms, unit)| format!("{}{unit}", ms / unit_ms))
 }
 
 fn in_words(table: &TableStatistics) -> String {

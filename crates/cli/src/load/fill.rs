@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use qpair::{Compression, Store};
+use qpair::{Compression, Store, TableOptions};
 
 use super::gather::{Gather, Hints, Limits, Skipped};
 use super::progress::Progress;
@@ -23,6 +24,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) read_bytes: Arc<AtomicU64>,
     /// How a missing table compresses its values.
     pub(crate) compression: Option<Compression>,
+    /// The time to live of the records of a missing table.
+    pub(crate) ttl: Option<Duration>,
     pub(crate) empty_key: bool,
     pub(crate) skip_bad: bool,
     pub(crate) hints: Hints,
@@ -57,9 +60,14 @@ impl Fill<'_> {
         let (input, bytes) = (self.input_name.clone(), self.read_bytes.clone());
         let gather = Gather::start(reader, input, bytes, limits, self.interrupt.clone())?;
         let skipped = gather.skipped();
-        let table = match self.compression {
-            Some(compression) => self.store.compressed_table(name, compression)?,
-            None => self.store.table(name)?,
+        let table = match (self.compression, self.ttl) {
+            (compression, Some(ttl)) => {
+                let compression = compression.unwrap_or_default();
+                let options = TableOptions::default().compression(compression).ttl(ttl);
+                self.store.table_with(name, &options)?
+            }
+            (Some(compression), None) => self.store.compressed_table(name, compression)?,
+            (None, None) => self.store.table(name)?,
         };
         let is_bulk = sorted && table.is_empty()?;
         let loaded = match is_bulk {

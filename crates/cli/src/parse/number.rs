@@ -1,5 +1,7 @@
 //! Sizes, counts, times and rates.
 
+use std::time::Duration;
+
 pub(crate) const RECORDS_MAX: u64 = u32::MAX as u64;
 /// The maximum number of workers: each needs a core.
 pub(crate) const WORKERS_MAX: u64 = 1024;
@@ -36,6 +38,23 @@ pub(crate) fn parse_time(text: &str) -> Result<f64, String> {
     match text.strip_suffix('m') {
         Some(minutes) => Ok(60.0 * parse_seconds(minutes)?),
         None => parse_seconds(text.strip_suffix('s').unwrap_or(text)),
+    }
+}
+
+/// Parses `--ttl`: a whole number of seconds, or of what its unit says.
+pub(crate) fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit_s = match &text[digits.len()..] {
+        "" | "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let seconds = digits.parse::<u64>().ok().zip(unit_s).and_then(|(n, unit)| n.checked_mul(unit));
+    match seconds {
+        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("'{text}' is not a time: give 30s, 15m, 12h or 7d")),
     }
 }
 

@@ -125,14 +125,16 @@ impl Store {
     pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<CheckReport> {
         refuse_on_worker()?;
         self.inner.refuse_changed()?;
-        let report = walk::Walk::new(&self.inner).run(progress);
+        let walked = walk::Walk::new(&self.inner).run(progress);
+        let report = walked.and_then(|mut report| {
+            if report.faults.is_empty() {
+                report.faults = expiry::faults(self)?;
+            }
+            Ok(report)
+        });
         // Pages of a later checkpoint may look damaged.
         if let Some(witness) = &self.inner.shared.witness {
             witness.check(&mut None)?;
-        }
-        let mut report = report?;
-        if report.faults.is_empty() {
-            report.faults = expiry::faults(self)?;
         }
         self.inner.refuse_changed()?;
         report
