@@ -110,8 +110,9 @@ impl TaskTable {
     /// # Errors
     /// `Invalid` if the table is not empty; `ReadOnly`; `NoMemory`.
     pub async fn bulk_loader(&self) -> Result<BulkLoader> {
-        let mut range = self.range(..)?;
-        if range.next().await?.is_some() {
+        // Records that have expired are in the way too, until they are removed.
+        let stored = self.table().stored().task();
+        if stored.range(..)?.limit(1).next().await?.is_some() {
             return Err(not_empty());
         }
         BulkLoader::new(self.table())
