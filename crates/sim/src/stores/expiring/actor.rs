@@ -110,8 +110,8 @@ impl Actor {
                 self.ends((table, key), (id, begun), horizons);
             }
             false => {
-                // The record has expired since it was read.
-                self.model.lock().met((table, key), false, horizons);
+                // The record has expired since it was read; one that was absent stays so.
+                self.model.lock().met((table, key), found.is_none(), horizons);
                 self.model.lock().withdraws(table, key);
             }
         }
