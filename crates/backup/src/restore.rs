@@ -9,8 +9,10 @@ use std::iter::Peekable;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use qpair_engine::{CatalogChange, Error, ErrorKind, Result, Store};
+use qpair_engine::{CatalogChange, Compression, Error, ErrorKind, Result, Store, TableOptions};
+use qpair_format::expiry::{HORIZON_KEY, INDEX_TABLE, decode_definition, decode_ms};
 
 use crate::change::{Change, Merge, read_piece};
 use crate::journal::read_existing;
@@ -197,13 +199,27 @@ impl Restore {
         store: &Store,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
     ) -> Result<Filled> {
-        self.read(progress, &mut |name, records| {
-            store.table(name)?.bulk_load(records)?;
+        let mut expiry = Expiry::default();
+        self.read(progress, &mut |tree, name, records| {
+            if name == INDEX_TABLE {
+                // The loads of the tables make its entries anew.
+                return expiry.note(records);
+            }
+            let options = TableOptions::default().compression(Compression::of_tree(tree));
+            let ttl = expiry.ttls.get(&tree);
+            let options = ttl.map_or(options, |ttl| options.ttl(*ttl));
+            let table = store.table_of_stored(name, &options)?;
+            if ttl.is_some() {
+                store.raise_horizon(expiry.horizon_ms)?;
+            }
+            table.bulk_load(records)?;
             Ok(())
         })
     }
 
-    /// Reads the tables of the point, each by its name and sorted records.
+    /// Reads the tables of the point, each by its number, its name and sorted records, whose values
+    /// are as the table keeps them. The index of expiry times comes before tables with records that
+    /// expire.
     ///
     /// # Errors
     /// As [`Restore::fill`].
@@ -211,7 +227,7 @@ impl Restore {
     pub fn read(
         &self,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
-        load: &mut dyn FnMut(&str, &mut dyn Iterator<Item = Loaded>) -> Result<()>,
+        load: &mut dyn FnMut(u32, &str, &mut dyn Iterator<Item = Loaded>) -> Result<()>,
     ) -> Result<Filled> {
         let tell = |done, all| match progress(done, all) {
             ControlFlow::Continue(()) => Ok(()),
@@ -267,7 +283,7 @@ impl Restore {
                     Err(error) => Some(Err(error)),
                 }
             });
-            load(name, &mut records)?;
+            load(*tree, name, &mut records)?;
         }
         if let Some(left) = changes.next() {
             left?;
@@ -277,6 +293,27 @@ impl Restore {
             ));
         }
         Ok(Filled { tables: names.len() as u64, records: done })
+    }
+}
+
+/// What the index of expiry times says about tables, beside its entries.
+#[derive(Default)]
+struct Expiry {
+    ttls: BTreeMap<u32, Duration>,
+    horizon_ms: u64,
+}
+
+impl Expiry {
+    fn note(&mut self, records: &mut dyn Iterator<Item = Loaded>) -> Result<()> {
+        for record in records {
+            let (key, value) = record?;
+            if key == HORIZON_KEY {
+                self.horizon_ms = decode_ms(&value).unwrap_or(0);
+            } else if let Some((tree, ttl_ms)) = decode_definition(&key, &value) {
+                self.ttls.insert(tree, Duration::from_millis(ttl_ms));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use qpair_backup::{
     At, Backup, BackupOptions, Canary, Faults, Folder, Objects, Point, Shipper, Simulated, Step,
     verify,
 };
 use qpair_block::{BlockDevice, RamDevice, RamOptions};
-use qpair_engine::{ErrorKind, Store, StoreOptions};
+use qpair_engine::{Compression, ErrorKind, Store, StoreOptions, TableOptions};
 
 type Tables = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -187,7 +188,7 @@ impl Model {
             assert_eq!(missing, None, "acknowledged before the time of {point:?}");
             let mut all = Tables::new();
             let restore = backup.restore(At::Point(*point), None).unwrap();
-            let mut load = |name: &str, records: &mut dyn Iterator<Item = _>| {
+            let mut load = |_: u32, name: &str, records: &mut dyn Iterator<Item = _>| {
                 all.insert(name.to_owned(), records.collect::<Result<_, _>>()?);
                 Ok(())
             };
@@ -435,4 +436,43 @@ fn damage_is_found_and_an_interrupted_restore_goes_on() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     target.close().unwrap();
     model.store.close().unwrap();
+}
+
+/// A table keeps its options in a backup: what it has compressed, and for how long it keeps records.
+#[test]
+fn tables_keep_their_options() {
+    let place = Arc::new(Simulated::new(1, Faults::default()));
+    let objects: Arc<dyn Objects> = place;
+    let store = store();
+    let hour = TableOptions::default().ttl(Duration::from_secs(3600));
+    let early = store.table_with("early", &hour).unwrap();
+    early.put(b"in the full part", b"1").unwrap();
+    let mut shipper = open(&objects, &store, 0, None);
+    steps(&mut shipper, &store, 1000);
+    early.put(b"in the journal", b"2").unwrap();
+    let compressed = TableOptions::default().compression(Compression::Lz4);
+    let packed = store.table_of_stored("packed", &compressed).unwrap();
+    packed.put(b"k", b"as the table keeps it").unwrap();
+    let late = store.table_with("late", &hour.ttl(Duration::from_secs(60))).unwrap();
+    late.put(b"k", &[7; 2000]).unwrap();
+    steps(&mut shipper, &store, 2000);
+
+    let backup = Backup::open(objects).unwrap();
+    let restore = backup.restore(At::Newest, None).unwrap();
+    let copy = Store::open(vec![memory()], &options()).unwrap();
+    restore.fill(&copy, &|_, _| ControlFlow::Continue(())).unwrap();
+    assert_eq!(copy.table_names().unwrap(), store.table_names().unwrap());
+    for name in ["early", "late", "packed"] {
+        let [was, is] = [&store, &copy].map(|of| of.existing_table(name).unwrap().unwrap());
+        assert_eq!(was.options(), is.options(), "{name}");
+        let [was, is] = [was, is].map(|table| {
+            table.stored().range(..).unwrap().map(Result::unwrap).collect::<Vec<_>>()
+        });
+        assert!(!was.is_empty() && was == is, "{name}");
+    }
+    assert_eq!(copy.horizon_ms(), store.horizon_ms());
+    drop(shipper);
+    copy.close().unwrap();
+    drop((early, packed, late));
+    store.close().unwrap();
 }
