@@ -465,9 +465,8 @@ fn tables_keep_their_options() {
     for name in ["early", "late", "packed"] {
         let [was, is] = [&store, &copy].map(|of| of.existing_table(name).unwrap().unwrap());
         assert_eq!(was.options(), is.options(), "{name}");
-        let [was, is] = [was, is].map(|table| {
-            table.stored().range(..).unwrap().map(Result::unwrap).collect::<Vec<_>>()
-        });
+        let [was, is] = [was, is]
+            .map(|table| table.stored().range(..).unwrap().map(Result::unwrap).collect::<Vec<_>>());
         assert!(!was.is_empty() && was == is, "{name}");
     }
     assert_eq!(copy.horizon_ms(), store.horizon_ms());

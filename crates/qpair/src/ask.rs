@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use qpair_block::DeviceSpec;
 use qpair_engine::{BackupReport, Error, ErrorKind, Result, WeakStore};
 
+use crate::options::Options;
 #[cfg(feature = "continuous-backup")]
 use crate::shipping::follow;
-use crate::options::Options;
 
 /// The maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;

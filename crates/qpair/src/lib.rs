@@ -176,8 +176,8 @@ pub mod inspect {
 /// Continuous backup of an open store, and restore to a point in time.
 #[cfg(feature = "continuous-backup")]
 pub mod continuous {
-    pub use crate::shipping::{Following, ask_to_follow};
     pub use crate::restore::RestoreReport;
+    pub use crate::shipping::{Following, ask_to_follow};
     pub use qpair_backup::{
         At, Backup, BackupOptions, BackupStatus, Costs, Follower, Object, Objects, Point, Restore,
         Verification, now_ms, open_place, verify,
