@@ -156,6 +156,9 @@ impl Objects for Received {
 /// A record that is restored: key and value.
 type Loaded = Result<(Vec<u8>, Vec<u8>)>;
 
+/// Takes a table: its number, its name and its records.
+type Load<'a> = dyn FnMut(u32, &str, &mut dyn Iterator<Item = Loaded>) -> Result<()> + 'a;
+
 /// A restore of one point.
 pub struct Restore {
     objects: Received,
@@ -227,7 +230,7 @@ impl Restore {
     pub fn read(
         &self,
         progress: &dyn Fn(u64, u64) -> ControlFlow<()>,
-        load: &mut dyn FnMut(u32, &str, &mut dyn Iterator<Item = Loaded>) -> Result<()>,
+        load: &mut Load<'_>,
     ) -> Result<Filled> {
         let tell = |done, all| match progress(done, all) {
             ControlFlow::Continue(()) => Ok(()),
