@@ -299,7 +299,7 @@ impl Restore {
     }
 }
 
-/// What the index of expiry times says about tables, beside its entries.
+/// The definitions and the horizon in an index of expiry times.
 #[derive(Default)]
 struct Expiry {
     ttls: BTreeMap<u32, Duration>,

@@ -438,7 +438,7 @@ fn damage_is_found_and_an_interrupted_restore_goes_on() {
     model.store.close().unwrap();
 }
 
-/// A table keeps its options in a backup: what it has compressed, and for how long it keeps records.
+/// A table keeps its options in a backup: its compression, and its time to live.
 #[test]
 fn tables_keep_their_options() {
     let place = Arc::new(Simulated::new(1, Faults::default()));

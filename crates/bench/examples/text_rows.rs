@@ -17,7 +17,7 @@ use qpair::{Durability, EncryptionKey, Error, ErrorKind, Options, Result};
 
 const TASKS: u64 = 64;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Of this many rows, one is taken for the values of updates.
+/// The number of rows of which one is taken for the values of updates.
 const VALUES_EACH: usize = 32;
 
 fn main() -> Result<()> {

@@ -63,7 +63,8 @@ impl EncryptionKey {
         Self { bytes, simulated: false }
     }
 
-    /// Returns the key that these 64 hexadecimal digits stand for; `None` if they are something else.
+    /// Returns the key that these 64 hexadecimal digits stand for; `None` if they are something
+    /// else.
     #[must_use]
     pub fn from_hex(digits: &str) -> Option<Self> {
         if digits.len() != 2 * KEY_BYTES {

@@ -142,8 +142,8 @@ impl Store {
 
     /// Returns a table, and creates it if it does not exist, unless `create` is false. With a
     /// `compression`, 'lz4' or 'zstd', the values of a new table are compressed; an existing table
-    /// must have it. With a `ttl`, in seconds, each record of a new table is gone that long after it
-    /// was put last; an existing table must have both as they are given.
+    /// must have it. With a `ttl`, in seconds, each record of a new table is gone that long after
+    /// it was put last; an existing table must have both as they are given.
     #[pyo3(signature = (name, /, *, create=true, compression=None, ttl=None))]
     fn table(
         &self,

@@ -371,9 +371,9 @@ impl Options {
         self
     }
 
-    /// Opens the store for reading only, as of its newest checkpoint, and never keeps a process from
-    /// opening the store for writing, now or later. [`Options::follow`] does the same, and goes on
-    /// to newer checkpoints.
+    /// Opens the store for reading only, as of its newest checkpoint, and never keeps a process
+    /// from opening the store for writing, now or later. [`Options::follow`] does the same, and
+    /// goes on to newer checkpoints.
     pub fn beside_writer(mut self, beside: bool) -> Self {
         self.store.beside_writer = beside;
         self.store.read_only |= beside;

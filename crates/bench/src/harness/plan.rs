@@ -6,8 +6,9 @@ use qpair::{Error, ErrorKind, Result};
 pub(crate) struct Plan {
     /// The number of concurrent clients.
     pub(crate) clients: usize,
-    /// The number of threads among which the clients are distributed, if the warm-up chooses how many
-    /// of the clients run; `None`: all run. Nothing is chosen without a warm-up or at a given rate.
+    /// The number of threads among which the clients are distributed, if the warm-up chooses how
+    /// many of the clients run; `None`: all run. Nothing is chosen without a warm-up or at a given
+    /// rate.
     pub(crate) choose_for: Option<usize>,
     /// The number of kinds of requests.
     pub(crate) kinds: usize,

@@ -25,8 +25,8 @@ pub struct TpccOptions {
     /// The size of the database.
     pub scale: Scale,
     pub terminals: usize,
-    /// The number of workers among which the terminals are distributed, if the warm-up chooses how many
-    /// of them run; `None`: all run.
+    /// The number of workers among which the terminals are distributed, if the warm-up chooses how
+    /// many of them run; `None`: all run.
     pub choose_for: Option<usize>,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,

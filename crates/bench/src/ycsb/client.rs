@@ -28,8 +28,8 @@ pub struct YcsbOptions {
     /// The size of a field in bytes.
     pub field_bytes: usize,
     pub clients: usize,
-    /// The number of workers among which the clients are distributed, if the warm-up chooses how many
-    /// of them run; `None`: all run.
+    /// The number of workers among which the clients are distributed, if the warm-up chooses how
+    /// many of them run; `None`: all run.
     pub choose_for: Option<usize>,
     /// Seconds to measure; 0: load only.
     pub seconds: f64,

@@ -85,7 +85,8 @@ pub struct BulkLoader {
     _change: ChangeGuard,
 }
 
-/// A sorted load whose entries are in the index of expiry times before its records are in the table.
+/// A sorted load whose entries are in the index of expiry times before its records are in the
+/// table.
 struct Loading {
     shared: Arc<Shared>,
     tree: u32,

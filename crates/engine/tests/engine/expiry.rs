@@ -155,7 +155,7 @@ fn expired_records_are_absent_for_every_caller() {
     }
 }
 
-/// What was seen as expired stays so after a crash, also if the clock is behind then.
+/// A record that was seen as expired stays so after a crash, also if the clock is behind then.
 #[test]
 fn the_horizon_never_goes_back() {
     let (clock, device) = (Clock::new(), ram());

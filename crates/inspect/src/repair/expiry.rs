@@ -13,7 +13,7 @@ use qpair_format::values::Compression;
 /// The time to live of a table whose definition is lost: records put from now on live that long.
 const TTL_UNKNOWN_MS: u64 = 30 * 86_400_000;
 
-/// What the index of the damaged store says.
+/// The content of the damaged store's index.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
     /// The trees that are an index, of which there is one.

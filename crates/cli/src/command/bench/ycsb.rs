@@ -53,8 +53,8 @@ pub(crate) struct Ycsb {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_count::<usize, { 1 << 20 }>)]
     field_bytes: usize,
 
-    /// Clients of each worker [default: the fewest, up to 64, that are as fast as more: tried in the
-    /// warm-up; all with --operations; fewer where memory is little]
+    /// Clients of each worker [default: the fewest, up to 64, that are as fast as more: tried in
+    /// the warm-up; all with --operations; fewer where memory is little]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize, TASKS_MAX>)]
     tasks: Option<usize>,
 

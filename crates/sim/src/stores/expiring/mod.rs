@@ -1,8 +1,8 @@
 //! Tables with a time to live, while the wall clock is set ahead and back, and power is cut.
 //!
 //! Tasks put, read and delete records, each with keys of its own. The thread that steps them sets
-//! the clock, and asks for removals. A record that a reader has missed must never be seen again,
-//! a record must not be missed before its time, and when all times have passed, nothing may be left.
+//! the clock, and asks for removals. A record that a reader has missed must never be seen again, a
+//! record must not be missed before its time, and when all times have passed, nothing may be left.
 
 mod actor;
 mod model;

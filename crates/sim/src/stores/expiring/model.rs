@@ -24,7 +24,7 @@ impl Version {
 /// The horizon before and after an operation, in milliseconds.
 pub(super) type Horizons = (u64, u64);
 
-/// What is known of the store.
+/// The known state of the store.
 pub(super) struct Model {
     /// The values that a key may have, by table and key.
     keys: BTreeMap<(usize, Vec<u8>), Vec<Option<Version>>>,
