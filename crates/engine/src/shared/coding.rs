@@ -68,6 +68,7 @@ impl Shared {
         self.decode(tree.codec, value, start)
     }
 
+    #[inline(never)]
     fn decode(&self, codec: Codec, value: &mut Vec<u8>, start: usize) -> Result<bool> {
         if codec.expires() {
             let expiry = expiry_of(value.get(start..).unwrap_or_default());
