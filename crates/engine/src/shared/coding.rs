@@ -4,7 +4,10 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use qpair_format::codec::Codec;
-use qpair_format::expiry::{EXPIRY_BYTES, append_expiry, expiry_of};
+use qpair_format::expiry::{
+    ENTRY_HEAD_BYTES, EXPIRY_BYTES, append_expiry, entry_key, entry_time_ms, expiry_of,
+};
+use qpair_format::page::key_len_max;
 use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -100,10 +103,9 @@ impl Shared {
     }
 
     fn entry_of(&self, tree: Tree, key: &[u8], stored: &[u8]) -> Result<(Tree, Vec<u8>)> {
-        use qpair_format::expiry::{ENTRY_HEAD_BYTES, entry_key, entry_time_ms};
         let index = self.expiry.index().ok_or_else(|| undefined(tree.id))?;
         let ttl_ms = self.expiry.ttl_ms(tree.id).ok_or_else(|| undefined(tree.id))?;
-        let limit = qpair_format::page::key_len_max(self.page_bytes) - ENTRY_HEAD_BYTES;
+        let limit = key_len_max(self.page_bytes) - ENTRY_HEAD_BYTES;
         if key.len() > limit {
             return Err(Error::new(
                 ErrorKind::KeyTooLong,
