@@ -134,7 +134,7 @@ pub fn write_key_slots(
         return Err(Error::with_hint(
             ErrorKind::Invalid,
             format!("{name} is not encrypted and has no key"),
-            "copy the store into an encrypted one",
+            "make an encrypted copy of it",
         ));
     };
     let key_slot = Some(wrap(&present)?);

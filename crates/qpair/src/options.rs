@@ -1,4 +1,6 @@
 //! The options that open or create a store.
+//!
+//! Long, because each option has its documentation: what it does, its default and its limits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

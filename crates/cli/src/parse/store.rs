@@ -1,4 +1,6 @@
 //! The store and how to open it: arguments of every command.
+//!
+//! Long, because every way to open a store turns the same errors into the same advice.
 
 use qpair_block::locks::Mutex;
 use std::io::IsTerminal;
