@@ -1,4 +1,4 @@
-//! The journal: numbered entries, each written only if there is none of its number.
+//! The journal: numbered entries. An entry is written only if its number is free.
 //!
 //! - What the journal says counts. A part belongs to the backup once an entry has added it.
 //! - The entry that begins an epoch takes the number after the last one. A writer of an earlier

@@ -58,8 +58,7 @@ impl Cipher {
         self.decrypt_with(&place.nonce(), &[], content, &sent)
     }
 
-    /// Encrypts `content`, of which there is less than the algorithm's limit of 64 GiB. Returns the
-    /// tag.
+    /// Encrypts `content`, which is shorter than the algorithm's limit of 64 GiB. Returns the tag.
     pub(crate) fn encrypt_with(
         &self,
         nonce: &[u8; NONCE_BYTES],

@@ -70,7 +70,7 @@ impl Folder {
             Ok(placed)
         };
         let outcome = written();
-        // After a rename the file is not there; after an error it is of no use.
+        // A rename has moved the file away; an error leaves one that nothing needs.
         let _ = fs::remove_file(&from);
         outcome.map_err(|error| self.failed("writing", name, &error))
     }

@@ -44,7 +44,7 @@ pub trait Objects: Send + Sync {
     /// Writes an object. On return it is durable.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
-    /// Writes an object if there is none of this name; returns whether it was written. Of two
+    /// Writes an object if no object has this name; returns whether it was written. Of two
     /// concurrent calls one writes. On return the object is durable.
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<bool>;
 

@@ -38,10 +38,10 @@ pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> Strin
                 let mut below = 0;
                 for (bound_us, count) in histogram.buckets() {
                     below += count;
-                    let bound = bound_us.map_or("+Inf".to_owned(), |us| seconds(us as f64));
+                    let bound = bound_us.map_or("+Inf".to_owned(), seconds);
                     line(format_args!("{name}_bucket{{le=\"{bound}\"}} {below}"));
                 }
-                line(format_args!("{name}_sum {}", seconds(histogram.sum_us() as f64)));
+                line(format_args!("{name}_sum {}", seconds(histogram.sum_us())));
                 line(format_args!("{name}_count {below}"));
             }
         }
@@ -49,8 +49,8 @@ pub fn to_prometheus<'a>(samples: impl IntoIterator<Item = Sample<'a>>) -> Strin
     text
 }
 
-fn seconds(us: f64) -> String {
-    format!("{}", us / 1e6)
+fn seconds(us: u64) -> String {
+    format!("{}", us as f64 / 1e6)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl RecordReader {
         Ok(Self { channel: open_channel(device, &arena)?, arena })
     }
 
-    /// Returns the newest record of a store; `None` if there is none.
+    /// Returns the newest record of a store; `None` if neither place has one.
     ///
     /// # Errors
     /// The device's error, if it can read neither of the two places.

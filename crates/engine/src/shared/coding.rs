@@ -52,8 +52,8 @@ impl Shared {
     }
 
     /// Replaces what a tree keeps, in `value` from `start` on, by the value, if `found`. Returns
-    /// whether there is a value: if it has expired, there is none, and nothing is left from `start`
-    /// on. The same holds after an error.
+    /// whether the key has a value: an expired one is removed from `value`, which then ends at
+    /// `start`. The same holds after an error.
     ///
     /// # Errors
     /// As [`Compression::decode`].

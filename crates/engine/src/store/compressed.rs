@@ -7,8 +7,8 @@ use super::{Store, Table, TableOptions};
 use crate::tree::Tree;
 
 impl Store {
-    /// Opens a table whose values are compressed, each by itself, and makes it if there is none of
-    /// this name. Callers put and get values as in other tables. A table keeps its compression for
+    /// Opens a table whose values are compressed, each by itself, and creates it if it does not
+    /// exist. Callers put and get values as in other tables. A table keeps its compression for
     /// good.
     ///
     /// # Errors

@@ -127,7 +127,7 @@ impl StoreInner {
         self.block_on(move || async move {
             let _alone = tx.shared.expiry.alone.enter().await;
             // On a full device the horizon stays where it is, and with it what readers see, until
-            // the first removal for which there is room.
+            // the first removal that finds room.
             let _ = begin(&tx).await;
             Ok(())
         })?;

@@ -79,7 +79,7 @@ impl std::fmt::Display for TableOptions {
 }
 
 impl Store {
-    /// Opens a table with these options, and makes it if there is none of this name.
+    /// Opens a table with these options, and creates it if it does not exist.
     ///
     /// # Errors
     /// As [`Store::table`]; `Exists` if there is a table of this name with other options;

@@ -16,7 +16,7 @@ const TTL_UNKNOWN_MS: u64 = 30 * 86_400_000;
 /// The content of the damaged store's index.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
-    /// The trees that are an index, of which there is one.
+    /// The tree that is the index.
     pub(super) index: Option<u32>,
     ttls_ms: BTreeMap<u32, u64>,
     horizon_ms: u64,
