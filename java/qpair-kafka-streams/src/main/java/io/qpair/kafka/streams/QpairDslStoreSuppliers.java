@@ -1,5 +1,6 @@
 package io.qpair.kafka.streams;
 
+import org.apache.kafka.streams.DslStoreFormat;
 import org.apache.kafka.streams.state.DslKeyValueParams;
 import org.apache.kafka.streams.state.DslSessionParams;
 import org.apache.kafka.streams.state.DslStoreSuppliers;
@@ -24,11 +25,17 @@ public final class QpairDslStoreSuppliers implements DslStoreSuppliers {
 
     @Override
     public WindowBytesStoreSupplier windowStore(DslWindowParams params) {
-        throw new UnsupportedOperationException();
+        DslStoreFormat format = params.dslStoreFormat() == null ? DslStoreFormat.TIMESTAMPED : params.dslStoreFormat();
+        return switch (format) {
+            case PLAIN -> QpairStores.windowStore(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
+            case TIMESTAMPED -> QpairStores.timestampedWindowStore(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
+            case HEADERS -> QpairStores.windowStoreWithHeaders(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
+        };
     }
 
     @Override
     public SessionBytesStoreSupplier sessionStore(DslSessionParams params) {
-        throw new UnsupportedOperationException();
+        return params.storeFormat() == DslStoreFormat.HEADERS ? QpairStores.sessionStoreWithHeaders(params.name(), params.retentionPeriod())
+                : QpairStores.sessionStore(params.name(), params.retentionPeriod());
     }
 }
