@@ -13,6 +13,11 @@ interface Cursor extends AutoCloseable {
     @Override
     void close();
 
+    /** Returns whether the store has closed the cursor. */
+    default boolean isClosed() {
+        return false;
+    }
+
     /** Returns a cursor without rows. */
     static Cursor empty() {
         return of(java.util.Collections.emptyIterator());
@@ -43,6 +48,11 @@ interface Cursor extends AutoCloseable {
             }
 
             @Override
+            public boolean isClosed() {
+                return all.isClosed();
+            }
+
+            @Override
             public void close() {
                 all.close();
             }
@@ -57,7 +67,7 @@ interface Cursor extends AutoCloseable {
 
             @Override
             public Entry next() {
-                while (true) {
+                while (!isClosed()) {
                     if (now == null) {
                         if (first > last || at < first || at > last) {
                             return null;
@@ -72,6 +82,12 @@ interface Cursor extends AutoCloseable {
                     now.close();
                     now = null;
                 }
+                return null;
+            }
+
+            @Override
+            public boolean isClosed() {
+                return now != null && now.isClosed();
             }
 
             @Override

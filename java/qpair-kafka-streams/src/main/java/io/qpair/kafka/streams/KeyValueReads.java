@@ -17,7 +17,9 @@ interface KeyValueReads extends ReadOnlyKeyValueStore<Bytes, byte[]> {
     }
 
     private KeyValueIterator<Bytes, byte[]> rows(Bytes from, Bytes to, boolean withTo, boolean reverse) {
-        return new RowIterator<>(reader().range(from == null ? null : from.get(), to == null ? null : to.get(), withTo, reverse), Bytes::wrap);
+        Reader reader = reader();
+        Ranges.invalid(from, to);
+        return new RowIterator<>(reader.range(from == null ? null : from.get(), to == null ? null : to.get(), withTo, reverse), Bytes::wrap);
     }
 
     @Override

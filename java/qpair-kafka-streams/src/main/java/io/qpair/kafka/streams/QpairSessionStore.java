@@ -45,10 +45,9 @@ class QpairSessionStore extends QpairStore implements SessionStore<Bytes, byte[]
         }
     }
 
-    /** Returns the rows to read, or throws if the store is closed. */
+    /** Returns the rows to read. */
     Reader reader() {
-        checkOpen();
-        return rows;
+        return isOpen() ? rows : Reader.NOTHING;
     }
 
     @Override
@@ -122,12 +121,12 @@ class QpairSessionStore extends QpairStore implements SessionStore<Bytes, byte[]
 
     private KeyValueIterator<Windowed<Bytes>, byte[]> find(Bytes keyFrom, Bytes keyTo, long earliestEnd, long latestStart, boolean reverse) {
         Reader reader = reader();
-        if (keyFrom != null && keyTo != null && keyFrom.compareTo(keyTo) > 0) {
+        if (Ranges.invalid(keyFrom, keyTo)) {
             return new RowIterator<>(Cursor.empty(), QpairSessionStore::windowed);
         }
         long first = Math.max(earliestEnd, segments.timeMin());
         boolean one = keyFrom != null && keyFrom.equals(keyTo);
-        Cursor rows = segments.between(first, Long.MAX_VALUE, reverse, segment -> {
+        Cursor rows = segments.between(reader, first, Long.MAX_VALUE, reverse, segment -> {
             byte[] low = one ? Keys.of(segment, keyFrom.get(), first) : Keys.of(segment, keyFrom == null ? null : keyFrom.get(), 0);
             byte[] high = keyTo == null ? Keys.of(segment + 1, null, 0) : Keys.after(Keys.of(segment, keyTo.get(), 0));
             return reader.range(low, high, false, reverse);
@@ -163,7 +162,7 @@ class QpairSessionStore extends QpairStore implements SessionStore<Bytes, byte[]
         Reader reader = reader();
         long first = Math.max(earliestEnd, segments.timeMin());
         List<Entry> found = new ArrayList<>();
-        try (Cursor rows = segments.between(first, latestEnd, false,
+        try (Cursor rows = segments.between(reader, first, latestEnd, false,
                 segment -> reader.range(Keys.of(segment, null, 0), Keys.of(segment + 1, null, 0), false, false))) {
             for (Entry row = rows.next(); row != null; row = rows.next()) {
                 if (end(row.key()) >= first && end(row.key()) <= latestEnd) {
@@ -207,8 +206,7 @@ class QpairSessionStore extends QpairStore implements SessionStore<Bytes, byte[]
         return new QpairSessionStore(all) {
             @Override
             Reader reader() {
-                all.checkOpen();
-                return all.rows.committed();
+                return all.isOpen() ? all.rows.committed() : Reader.NOTHING;
             }
         };
     }

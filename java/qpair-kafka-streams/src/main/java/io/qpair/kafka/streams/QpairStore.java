@@ -99,6 +99,9 @@ abstract class QpairStore implements StateStore {
     }
 
     private void restoreBatch(Collection<ConsumerRecord<byte[], byte[]>> records) {
+        if (!open) {
+            openRows();
+        }
         synchronized (position) {
             for (ConsumerRecord<byte[], byte[]> record : records) {
                 ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(record, consistency, position);

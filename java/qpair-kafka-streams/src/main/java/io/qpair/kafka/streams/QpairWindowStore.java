@@ -25,7 +25,7 @@ class QpairWindowStore extends QpairStore implements WindowReads {
     }
 
     private QpairWindowStore(String format, String name, long retention, long windowSize, boolean duplicates, long interval) {
-        super(name, format + (duplicates ? " duplicates" : ""));
+        super(name, format);
         this.duplicates = duplicates;
         this.windowSize = windowSize;
         segments = new Segments(retention, interval);
@@ -77,11 +77,6 @@ class QpairWindowStore extends QpairStore implements WindowReads {
     @Override
     public long windowSize() {
         return windowSize;
-    }
-
-    @Override
-    public boolean duplicates() {
-        return duplicates;
     }
 
     @Override

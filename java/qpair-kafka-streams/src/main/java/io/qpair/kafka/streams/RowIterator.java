@@ -20,6 +20,9 @@ class RowIterator<K> implements KeyValueIterator<K, byte[]> {
 
     @Override
     public boolean hasNext() {
+        if (rows.isClosed()) {
+            next = null;
+        }
         if (next == null && !ended) {
             next = rows.next();
             ended = next == null;

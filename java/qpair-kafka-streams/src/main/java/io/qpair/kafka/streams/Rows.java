@@ -303,6 +303,11 @@ final class Rows implements Reader {
         }
 
         @Override
+        public boolean isClosed() {
+            return ended;
+        }
+
+        @Override
         public void close() {
             ended = true;
             cursors.remove(this);

@@ -63,7 +63,7 @@ final class Segments {
     }
 
     /** Returns the rows of the segments from one time to another, each segment's by {@code part}. */
-    Cursor between(long from, long to, boolean reverse, LongFunction<Cursor> part) {
+    Cursor between(Reader reader, long from, long to, boolean reverse, LongFunction<Cursor> part) {
         if (last == Long.MIN_VALUE || from > to) {
             return Cursor.empty();
         }
@@ -71,7 +71,7 @@ final class Segments {
         long end = Math.min(of(to), last);
         if (end - first > 16) {
             // Few segments have rows: begin with the oldest that has.
-            try (Cursor oldest = rows.range(Keys.of(first, null, 0), null, false, false)) {
+            try (Cursor oldest = reader.range(Keys.of(first, null, 0), null, false, false)) {
                 Entry row = oldest.next();
                 first = row == null ? end + 1 : Keys.time(row.key(), 0);
             }

@@ -18,18 +18,15 @@ interface WindowReads extends WindowStore<Bytes, byte[]> {
 
     long windowSize();
 
-    boolean duplicates();
-
     int sequence();
 
     /** Returns the key of a window's row. */
     default byte[] row(byte[] key, long start, int sequence) {
-        long segment = segments().of(start);
-        return duplicates() ? Keys.of(segment, key, start, sequence) : Keys.of(segment, key, start);
+        return Keys.of(segments().of(start), key, start, sequence);
     }
 
     private long start(byte[] row) {
-        return Keys.time(row, row.length - (duplicates() ? 12 : 8));
+        return Keys.time(row, row.length - 12);
     }
 
     private Windowed<Bytes> windowed(byte[] row) {
@@ -49,10 +46,9 @@ interface WindowReads extends WindowStore<Bytes, byte[]> {
         byte[] bytes = Objects.requireNonNull(key, "key cannot be null").get();
         Reader reader = reader();
         long first = Math.max(from, segments().timeMin());
-        Cursor rows = segments().between(first, to, reverse, segment -> {
+        Cursor rows = segments().between(reader, first, to, reverse, segment -> {
             byte[] low = Keys.of(segment, bytes, first);
-            byte[] high = duplicates() ? Keys.of(segment, bytes, to, -1) : Keys.of(segment, bytes, to);
-            return reader.range(low, high, true, reverse);
+            return reader.range(low, Keys.of(segment, bytes, to, -1), true, reverse);
         });
         return new Starts(new RowIterator<>(rows, this::start));
     }
@@ -70,10 +66,10 @@ interface WindowReads extends WindowStore<Bytes, byte[]> {
     private KeyValueIterator<Windowed<Bytes>, byte[]> many(Bytes keyFrom, Bytes keyTo, long from, long to, boolean reverse) {
         Reader reader = reader();
         long first = Math.max(from, segments().timeMin());
-        if (keyFrom != null && keyTo != null && keyFrom.compareTo(keyTo) > 0) {
+        if (Ranges.invalid(keyFrom, keyTo)) {
             return new RowIterator<>(Cursor.empty(), this::windowed);
         }
-        Cursor rows = segments().between(first, to, reverse, segment -> {
+        Cursor rows = segments().between(reader, first, to, reverse, segment -> {
             byte[] low = Keys.of(segment, keyFrom == null ? null : keyFrom.get(), 0);
             byte[] high = keyTo == null ? Keys.of(segment + 1, null, 0) : Keys.after(Keys.of(segment, keyTo.get(), 0));
             return reader.range(low, high, false, reverse);
