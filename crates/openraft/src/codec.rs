@@ -27,7 +27,10 @@ pub(crate) fn index_key(index: u64) -> [u8; 8] {
 
 pub(crate) fn index_of(key: &[u8]) -> Result<u64> {
     let bytes = key.try_into().map_err(|_| {
-        Error::new(ErrorKind::Corrupt, format!("a log entry's key has {} bytes; expected 8", key.len()))
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("a log entry's key has {} bytes; expected 8", key.len()),
+        )
     })?;
     Ok(u64::from_be_bytes(bytes))
 }

@@ -3,9 +3,8 @@
 
 use crate::Fault;
 use crate::codec::{decode, encode};
-use qpair::{
-    Durability, Error, ErrorKind, Result, Store, Table, Transaction, TransactionOptions,
-};
+use qpair::transaction::Commit;
+use qpair::{Durability, Error, ErrorKind, Result, Store, Table, Transaction, TransactionOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -146,10 +145,9 @@ impl Group {
 
     /// A transaction whose commit does not wait for the device, and which sees what is not durable.
     pub(crate) fn begin(&self) -> Transaction {
-        self.inner.store.begin_with(&TransactionOptions {
-            durability: Durability::Async,
-            ..Default::default()
-        })
+        self.inner
+            .store
+            .begin_with(&TransactionOptions { durability: Durability::Async, ..Default::default() })
     }
 
     pub(crate) fn begin_read(&self) -> Transaction {
@@ -172,7 +170,7 @@ impl Group {
         &self,
         key: &[u8],
         value: Option<&T>,
-    ) -> Result<qpair::transaction::Commit> {
+    ) -> Result<Commit> {
         let mut transaction = self.begin();
         match value {
             Some(value) => {
@@ -195,7 +193,12 @@ impl Group {
         if self.has(Fault::EarlyAcknowledgement) {
             return Ok(());
         }
-        commit.durable().await
+        self.durable(commit).await
+    }
+
+    /// Waits, in any runtime, until a commit is durable.
+    pub(crate) async fn durable(&self, commit: Commit) -> Result<()> {
+        self.inner.store.spawn(move || async move { commit.durable().await }).await?
     }
 
     fn drop_other_generations(&self, valid: u64) -> Result<()> {

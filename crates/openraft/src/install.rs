@@ -34,7 +34,8 @@ impl Group {
         describe: impl FnOnce(Option<P>, M, u64) -> S,
     ) -> Result<(S, Vec<u8>)> {
         let position = |key: &[u8]| view.snapshot.get(self.positions(), key);
-        let applied = position(key::APPLIED)?.map(|bytes| decode("the position", &bytes)).transpose()?;
+        let applied =
+            position(key::APPLIED)?.map(|bytes| decode("the position", &bytes)).transpose()?;
         let membership = match position(key::MEMBERSHIP)? {
             Some(bytes) => decode("the membership", &bytes)?,
             None => M::default(),
@@ -122,7 +123,12 @@ impl Group {
         Ok(current.map_or(0, |(number, _)| number))
     }
 
-    fn put_current<S: Serialize>(&self, batch: &mut WriteBatch, number: u64, meta: &S) -> Result<()> {
+    fn put_current<S: Serialize>(
+        &self,
+        batch: &mut WriteBatch,
+        number: u64,
+        meta: &S,
+    ) -> Result<()> {
         let meta = encode("the snapshot's position", meta)?;
         let current = encode("the current snapshot", &(number, meta))?;
         batch.put(self.positions(), key::SNAPSHOT, &current);

@@ -3,8 +3,8 @@
 
 use crate::codec::{encode, index_key, index_of};
 use crate::group::{Group, key};
-use qpair::transaction::Commit;
 use qpair::Result;
+use qpair::transaction::Commit;
 use serde::Serialize;
 use std::ops::{Bound, RangeBounds};
 
@@ -89,12 +89,13 @@ impl Group {
         while end > from {
             let start = end.saturating_sub(REMOVED_ENTRIES_MAX).max(from);
             let mut transaction = self.begin();
-            transaction.delete_range(self.log(), (Bound::Included(index_key(start)), Bound::Unbounded))?;
+            transaction
+                .delete_range(self.log(), (Bound::Included(index_key(start)), Bound::Unbounded))?;
             commit = Some(transaction.commit_async().await?);
             end = start;
         }
         match commit {
-            Some(commit) => commit.durable().await,
+            Some(commit) => self.durable(commit).await,
             None => Ok(()),
         }
     }

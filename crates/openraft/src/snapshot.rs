@@ -62,7 +62,8 @@ impl<'b> Records<'b> {
     fn step(&mut self) -> Result<Option<(&'b [u8], &'b [u8])>> {
         let key_len = self.take_u32()?;
         if key_len == END {
-            let taken = self.take(8)?.try_into().map_err(|_| wrong(self.at, "they end too early"))?;
+            let taken =
+                self.take(8)?.try_into().map_err(|_| wrong(self.at, "they end too early"))?;
             if u64::from_le_bytes(taken) != self.records {
                 return Err(wrong(self.at, "the number of records is wrong"));
             }

@@ -15,7 +15,9 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{
     EntryResponder, IOFlushed, LogState, RaftLogStorage, RaftStateMachine, Snapshot, SnapshotMeta,
 };
-use openraft::type_config::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf, VoteOf};
+use openraft::type_config::alias::{
+    LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf, VoteOf,
+};
 use openraft::{OptionalSend, RaftLogReader, RaftSnapshotBuilder, RaftTypeConfig};
 use std::fmt::Debug;
 use std::io::{self, Cursor};
@@ -87,9 +89,9 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore {
 
     async fn get_log_state(&mut self) -> Result<LogState<C>, io::Error> {
         let purged = match self.group.purged().map_err(io::Error::other)? {
-            Some((_, bytes)) => {
-                Some(decode::<LogIdOf<C>>("the purged position", &bytes).map_err(io::Error::other)?)
-            }
+            Some((_, bytes)) => Some(
+                decode::<LogIdOf<C>>("the purged position", &bytes).map_err(io::Error::other)?,
+            ),
             None => None,
         };
         let last = match self.group.last_entry().map_err(io::Error::other)? {

@@ -83,11 +83,15 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore {
     async fn get_log_state(&mut self) -> Result<LogState<C>, StorageError<C::NodeId>> {
         let state = || -> qpair::Result<LogState<C>> {
             let purged = match self.group.purged()? {
-                Some((_, bytes)) => Some(decode::<LogId<C::NodeId>>("the purged position", &bytes)?),
+                Some((_, bytes)) => {
+                    Some(decode::<LogId<C::NodeId>>("the purged position", &bytes)?)
+                }
                 None => None,
             };
             let last = match self.group.last_entry()? {
-                Some(bytes) => Some(decode::<C::Entry>("a log entry", &bytes)?.get_log_id().clone()),
+                Some(bytes) => {
+                    Some(decode::<C::Entry>("a log entry", &bytes)?.get_log_id().clone())
+                }
                 None => None,
             };
             Ok(LogState { last_log_id: last.max(purged.clone()), last_purged_log_id: purged })
