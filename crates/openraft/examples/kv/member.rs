@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Serialize, Deserialize)]
@@ -135,7 +136,13 @@ pub(crate) async fn run(words: &Words) -> Result<(), Failure> {
         "lost-vote" => Some(Fault::LostVote),
         _ => None,
     };
-    let store = Options::new(words.get("store")?).memory_bytes(32 << 20).open()?;
+    let mut options = Options::new(words.get("store")?).memory_bytes(32 << 20);
+    if planted == Some(Fault::EarlyAcknowledgement) {
+        // A kill takes such a store back to its last checkpoint, as a power cut does one whose
+        // writes are not flushed.
+        options = options.log(false).checkpoint_every(Duration::from_millis(300));
+    }
+    let store = options.open()?;
     let group = Group::open_with_fault(&store, "kv", planted)?;
     let (log, machine) = v0_10::storage(&group, Service);
     let config = openraft::Config {

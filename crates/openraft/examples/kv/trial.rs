@@ -200,7 +200,7 @@ pub(crate) async fn run(words: &Words) -> Result<(), Failure> {
     let (known, unknown) =
         (history.known.load(Ordering::Relaxed), history.unknown.load(Ordering::Relaxed));
     println!(
-        "{known} calls with a known outcome, {unknown} without; keys in order: {keys:?}; members that ended by themselves: {panics}"
+        "{known} calls with a known outcome, {unknown} without; keys in order at the end: {keys:?}; members that ended by themselves: {panics}"
     );
     cluster.kill(&[0, 1, 2]).await?;
     if panics > 0 {
@@ -210,5 +210,9 @@ pub(crate) async fn run(words: &Words) -> Result<(), Failure> {
         )
         .into());
     }
-    Ok(())
+    match keys {
+        Some(Some(_)) => Ok(()),
+        Some(None) => Err("the keys of a range are not in order".into()),
+        None => Err("no member serves at the end, although all run and nothing is cut".into()),
+    }
 }
