@@ -1,5 +1,5 @@
-//! Building and installing snapshots. A snapshot is built from one view of the store. An installed
-//! one fills another table, and one transaction makes that table the state.
+//! Building and installing snapshots. A snapshot is built from one view of the store. An
+//! installed one fills another table, and one transaction makes that table the state.
 
 use crate::codec::{decode, encode};
 use crate::group::{Data, Group, data_name, key};
@@ -26,8 +26,8 @@ impl Group {
         Ok(View { data: self.data(), snapshot: self.store().snapshot()? })
     }
 
-    /// The bytes of a snapshot of the view, stored as the current one with what `describe` makes of
-    /// the position and the membership. Blocks.
+    /// The bytes of a snapshot of the view, stored as the current one with what `describe` makes
+    /// of the position and the membership. Blocks.
     pub(crate) fn build<P: DeserializeOwned, M: DeserializeOwned + Default, S: Serialize>(
         &self,
         view: &View,
@@ -59,8 +59,8 @@ impl Group {
         Ok((meta, bytes))
     }
 
-    /// Replaces the state with a snapshot's. Until the last transaction the state is the one before;
-    /// its commit is durable when the call returns. Blocks.
+    /// Replaces the state with a snapshot's. Until the last transaction the state is the one
+    /// before; its commit is durable when the call returns. Blocks.
     pub(crate) fn install<P: Serialize, M: Serialize, S: Serialize>(
         &self,
         applied: Option<&P>,
@@ -106,7 +106,7 @@ impl Group {
         self.remove_unfinished_snapshots()
     }
 
-    /// What describes the current snapshot, and its bytes. Blocks.
+    /// The current snapshot's description and bytes. Blocks.
     pub(crate) fn current_snapshot<S: DeserializeOwned>(&self) -> Result<Option<(S, Vec<u8>)>> {
         let view = self.store().snapshot()?;
         let Some(current) = view.get(self.positions(), key::SNAPSHOT)? else { return Ok(None) };

@@ -1,8 +1,9 @@
-//! The log and the state machine of [openraft](https://docs.rs/openraft)'s groups in a qpair store.
+//! The log and the state machine of [openraft](https://docs.rs/openraft)'s groups in a qpair
+//! store.
 //!
-//! A [`Group`] is what one member of one Raft group keeps: its log, its vote, its state and its last
-//! snapshot, as tables of a store. A store holds any number of groups, and one flush of its log
-//! serves all of them. `v0_9` and `v0_10` implement the storage traits of the two versions of
+//! A [`Group`] is what one member of one Raft group keeps: its log, its vote, its state and its
+//! last snapshot, as tables of a store. A store holds any number of groups, and one flush of its
+//! log serves all of them. `v0_9` and `v0_10` implement the storage traits of the two versions of
 //! openraft for it.
 //!
 //! ```
@@ -20,8 +21,8 @@
 //! }
 //!
 //! # fn main() -> qpair::Result<()> {
-//! # let path = std::env::temp_dir().join(format!("qpair-openraft-doc-{}.qpair", std::process::id()));
-//! # let _ = std::fs::remove_file(&path);
+//! # let path = std::env::temp_dir().join(format!("qpair-openraft-doc-{}.qpair",
+//! std::process::id())); # let _ = std::fs::remove_file(&path);
 //! let store = qpair::Options::new(&path).memory_bytes(64 << 20).buffered(true).open()?;
 //! let group = Group::open(&store, "counters")?;
 //! # drop(group);

@@ -1,5 +1,5 @@
-//! The log: entries by index, in a row without a hole. A crash leaves a prefix of the commits, so an
-//! append is durable only with all that was written before it.
+//! The log: entries by index, in a row without a hole. A crash leaves a prefix of the commits, so
+//! an append is durable only with all that was written before it.
 
 use crate::codec::{encode, index_key, index_of};
 use crate::group::{Group, key};
@@ -100,8 +100,8 @@ impl Group {
         }
     }
 
-    /// Removes all entries up to an index, inclusive. The position goes first: entries below it do
-    /// not belong to the log, and opening the group removes those that a crash left.
+    /// Removes all entries up to an index, inclusive. The position goes first: entries below it
+    /// do not belong to the log, and opening the group removes those that a crash left.
     pub(crate) async fn purge<T: Serialize>(&self, index: u64, log_id: &T) -> Result<()> {
         let purged = encode("the purged position", &(index, encode("a log id", log_id)?))?;
         let mut first = true;

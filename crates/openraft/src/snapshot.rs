@@ -1,5 +1,6 @@
-//! A snapshot's bytes: a header, each record with the lengths of its key and value before it, and an
-//! end with the number of records. They come from other members, so nothing in them is trusted.
+//! A snapshot's bytes: a header, each record with the lengths of its key and value before it, and
+//! an end with the number of records. They come from other members, so nothing in them is
+//! trusted.
 
 use qpair::{Error, ErrorKind, KEY_LEN_MAX, Result, VALUE_LEN_MAX};
 

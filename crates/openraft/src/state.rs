@@ -7,7 +7,7 @@ use qpair::transaction::TransactionRange;
 use qpair::{KeyBounds, Result, Table, Transaction};
 use serde::Serialize;
 
-/// What the entries of the log do to the state.
+/// The effect of log entries on the state.
 ///
 /// `E` is the type of entries, and `R` that of the responses.
 pub trait Application<E, R>: Send + Sync + 'static {

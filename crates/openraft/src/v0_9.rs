@@ -66,6 +66,7 @@ impl<C: RaftTypeConfig> RaftLogReader<C> for LogStore {
     }
 }
 
+#[allow(clippy::result_large_err, reason = "it is the error of openraft's traits")]
 fn entries<C: RaftTypeConfig>(
     group: &Group,
     range: impl RangeBounds<u64>,

@@ -1,6 +1,6 @@
 //! An ordered key-value service of three members over loopback, on openraft 0.10 and qpair, and a
-//! trial of it: `trial` starts three processes, lets clients write and read while members are killed
-//! by signal 9 and cut off from the others, and writes the history of all calls, which
+//! trial of it: `trial` starts three processes, lets clients write and read while members are
+//! killed by signal 9 and cut off from the others, and writes the history of all calls, which
 //! `crates/openraft/check-history` judges.
 //!
 //! `kv trial --folder D [--seconds 20] [--clients 8] [--seed 1] [--fault F]`, or one member:
