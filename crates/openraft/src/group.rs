@@ -24,7 +24,8 @@ pub(crate) mod key {
 /// The format of a group's tables.
 const FORMAT: u32 = 1;
 
-/// The log, vote, state and snapshot that one member of a Raft group keeps in a store. Clones are the same group.
+/// The log, vote, state and snapshot that one member of a Raft group keeps in a store. Clones are
+/// the same group.
 #[derive(Clone, Debug)]
 pub struct Group {
     inner: Arc<Inner>,
