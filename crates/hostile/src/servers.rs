@@ -25,7 +25,7 @@ use crate::served::said;
 
 const BELLS_BYTES: u64 = 0x2000;
 
-/// What a session with a hostile server came to.
+/// The outcome of a session with a hostile server.
 #[derive(Default)]
 pub(super) struct Session {
     /// Whether the driver did I/O.
