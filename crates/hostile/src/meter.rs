@@ -68,7 +68,12 @@ impl Meter {
             ("mappings of files in memory", self.mappings, after.mappings, lost),
             ("threads", self.threads, after.threads, 0),
             ("KiB of memory of its own", self.private_kib, after.private_kib, SLACK_KIB),
-            ("KiB of shared memory", self.shared_kib, after.shared_kib, SLACK_KIB + lost * LOST_KIB),
+            (
+                "KiB of shared memory",
+                self.shared_kib,
+                after.shared_kib,
+                SLACK_KIB + lost * LOST_KIB,
+            ),
         ];
         for (what, before, now, slack) in counts {
             if now > before + slack {
