@@ -21,8 +21,9 @@
 //! }
 //!
 //! # fn main() -> qpair::Result<()> {
-//! # let path = std::env::temp_dir().join(format!("qpair-openraft-doc-{}.qpair",
-//! std::process::id())); # let _ = std::fs::remove_file(&path);
+//! # let name = format!("qpair-openraft-doc-{}.qpair", std::process::id());
+//! # let path = std::env::temp_dir().join(name);
+//! # std::fs::remove_file(&path).ok();
 //! let store = qpair::Options::new(&path).memory_bytes(64 << 20).buffered(true).open()?;
 //! let group = Group::open(&store, "counters")?;
 //! # drop(group);
@@ -45,6 +46,8 @@ mod install;
 mod log;
 mod snapshot;
 mod state;
+#[cfg(any(feature = "v0_9", feature = "v0_10"))]
+mod storage;
 #[cfg(feature = "v0_10")]
 pub mod v0_10;
 #[cfg(feature = "v0_9")]

@@ -5,9 +5,11 @@
 
 use crate::codec::{decode, encode};
 use crate::group::{key, run_on_thread};
-use crate::install::View;
 use crate::log::READ_BYTES_MAX;
 use crate::{Application, Fault, Group};
+
+pub use crate::storage::{LogStore, SnapshotBuilder, StateMachine, storage};
+
 use openraft_0_9 as openraft;
 
 use openraft::entry::RaftPayload;
@@ -20,34 +22,6 @@ use openraft::{
 use std::fmt::Debug;
 use std::io::{self, Cursor};
 use std::ops::RangeBounds;
-use std::sync::Arc;
-
-/// The log of a group.
-#[derive(Clone, Debug)]
-pub struct LogStore {
-    group: Group,
-}
-
-/// The state machine of a group. `A` is the application, an
-/// [`Application<C::Entry, C::R>`](Application).
-#[derive(Debug)]
-pub struct StateMachine<A> {
-    group: Group,
-    application: Arc<A>,
-}
-
-/// A view of the state, from which a snapshot is built.
-#[derive(Debug)]
-pub struct SnapshotBuilder {
-    group: Group,
-    view: qpair::Result<View>,
-}
-
-/// Returns the log and the state machine of a group, for `Raft::new`.
-pub fn storage<A>(group: &Group, application: A) -> (LogStore, StateMachine<A>) {
-    let machine = StateMachine { group: group.clone(), application: Arc::new(application) };
-    (LogStore { group: group.clone() }, machine)
-}
 
 impl<C: RaftTypeConfig> RaftLogReader<C> for LogStore {
     async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
