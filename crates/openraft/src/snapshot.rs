@@ -49,14 +49,14 @@ impl<'b> Records<'b> {
 
     fn take(&mut self, len: usize) -> Result<&'b [u8]> {
         let end = self.at.checked_add(len).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or_else(|| wrong(self.at, "they end too early"))?;
+        let end = end.ok_or_else(|| wrong(self.at, "they are too short"))?;
         let taken = &self.bytes[self.at..end];
         self.at = end;
         Ok(taken)
     }
 
     fn take_u32(&mut self) -> Result<u32> {
-        let taken = self.take(4)?.try_into().map_err(|_| wrong(self.at, "they end too early"))?;
+        let taken = self.take(4)?.try_into().map_err(|_| wrong(self.at, "they are too short"))?;
         Ok(u32::from_le_bytes(taken))
     }
 
@@ -64,12 +64,12 @@ impl<'b> Records<'b> {
         let key_len = self.take_u32()?;
         if key_len == END {
             let taken =
-                self.take(8)?.try_into().map_err(|_| wrong(self.at, "they end too early"))?;
+                self.take(8)?.try_into().map_err(|_| wrong(self.at, "they are too short"))?;
             if u64::from_le_bytes(taken) != self.records {
                 return Err(wrong(self.at, "the number of records is wrong"));
             }
             if self.at != self.bytes.len() {
-                return Err(wrong(self.at, "they continue behind their end"));
+                return Err(wrong(self.at, "they go on after their end"));
             }
             return Ok(None);
         }
