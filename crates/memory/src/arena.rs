@@ -364,6 +364,24 @@ pub(crate) fn map_aligned(len: usize) -> io::Result<NonNull<u8>> {
     }
 }
 
+/// Returns an empty vector for `len` values, in transparent huge pages if it is large enough for
+/// one: values that are reached at random then miss the processor's translations less often.
+pub(crate) fn vec_in_huge_pages<T>(len: usize) -> Vec<T> {
+    let mut values = Vec::with_capacity(len);
+    let room = values.spare_capacity_mut();
+    let (start, bytes) = (room.as_mut_ptr().cast::<u8>(), size_of_val(room));
+    let skip = start.align_offset(HUGE_PAGE);
+    let whole = bytes.saturating_sub(skip) / HUGE_PAGE * HUGE_PAGE;
+    if whole > 0 {
+        // SAFETY: `skip + whole <= bytes`, so the range lies in the vector's allocation. The advice
+        // changes no content. If the kernel refuses, only speed is lost.
+        let _ = unsafe {
+            rustix::mm::madvise(start.add(skip).cast(), whole, Advice::LinuxHugepage)
+        };
+    }
+    values
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

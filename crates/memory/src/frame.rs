@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use crate::age::Age;
-use crate::arena::{Arena, ArenaOptions};
+use crate::arena::{Arena, ArenaOptions, vec_in_huge_pages};
 use crate::buffer::Buffer;
 use crate::latch::{Blocked, Latch, Version};
 use crate::racy::{RacyBytes, RacyBytesMut, prefetch};
@@ -57,20 +57,19 @@ impl FrameTable {
     /// As [`Arena::new`].
     pub fn new(page_size: usize, count: u32, options: ArenaOptions) -> io::Result<Self> {
         let arena = Arena::new(page_size, count, options)?;
-        let headers = (0..count)
-            .map(|_| Header {
-                latch: Latch::new(),
-                page_id: AtomicU64::new(u64::MAX),
-                parent: AtomicU32::new(u32::MAX),
-                parent_position: AtomicU16::new(0),
-                state: AtomicU8::new(0),
-                age: Age::new(),
-                target: AtomicU64::new(0),
-                owner: AtomicU64::new(0),
-                buffer: UnsafeCell::new(arena.lease()),
-            })
-            .collect();
-        Ok(Self { arena, headers, content_bytes: page_size })
+        let mut headers = vec_in_huge_pages(count as usize);
+        headers.extend((0..count).map(|_| Header {
+            latch: Latch::new(),
+            page_id: AtomicU64::new(u64::MAX),
+            parent: AtomicU32::new(u32::MAX),
+            parent_position: AtomicU16::new(0),
+            state: AtomicU8::new(0),
+            age: Age::new(),
+            target: AtomicU64::new(0),
+            owner: AtomicU64::new(0),
+            buffer: UnsafeCell::new(arena.lease()),
+        }));
+        Ok(Self { arena, headers: headers.into_boxed_slice(), content_bytes: page_size })
     }
 
     /// Leaves `tag_bytes` at the end of each frame to the device: the bytes of a page do not

@@ -1,6 +1,6 @@
 //! Point lookup.
 
-use qpair_format::page::{LeafValue, Node};
+use qpair_format::page::Node;
 
 use super::descend::Route;
 use super::{CursorHint, Tree};
@@ -32,13 +32,13 @@ pub(crate) struct Get<'a> {
     output: &'a mut Vec<u8>,
     cursor_hint: Option<CursorHint>,
     descent: Descent,
-    /// The record whose cache lines were asked for, and its position.
-    record: Option<(usize, LeafValue)>,
+    /// The position of the record whose cache lines were asked for.
+    asked: Option<usize>,
 }
 
 impl<'a> Get<'a> {
     pub(crate) fn new(tree: Tree, key: &'a [u8], output: &'a mut Vec<u8>) -> Self {
-        Self { tree, key, output, cursor_hint: None, descent: Descent::default(), record: None }
+        Self { tree, key, output, cursor_hint: None, descent: Descent::default(), asked: None }
     }
 
     /// Begins where the key was found before.
@@ -56,9 +56,9 @@ impl Operation for Get<'_> {
     #[inline]
     fn step(&mut self, context: Context<'_>) -> Result<Seen, Need> {
         loop {
-            let (page, (position, value)) = match (self.record.take(), self.descent.at) {
-                (Some(record), Some((frame, version))) => {
-                    (context.shared.pool.frames.resume(frame, version), record)
+            let (page, position) = match (self.asked.take(), self.descent.at) {
+                (Some(position), Some((frame, version))) => {
+                    (context.shared.pool.frames.resume(frame, version), position)
                 }
                 _ => {
                     let page =
@@ -76,10 +76,13 @@ impl Operation for Get<'_> {
                     }
                     if context.interleave {
                         node.prefetch_record(position);
+                        self.asked = Some(position);
+                        return Err(Need::Prefetch);
                     }
-                    (page, (position, node.value(position)))
+                    (page, position)
                 }
             };
+            let value = Node::new(page.bytes()).value(position);
             let start = self.output.len();
             page.bytes().append_to(value.offset, value.len, self.output);
             let timestamp = Node::new(page.bytes()).timestamp();
