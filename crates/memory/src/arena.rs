@@ -375,9 +375,8 @@ pub(crate) fn vec_in_huge_pages<T>(len: usize) -> Vec<T> {
     if whole > 0 {
         // SAFETY: `skip + whole <= bytes`, so the range lies in the vector's allocation. The advice
         // changes no content. If the kernel refuses, only speed is lost.
-        let _ = unsafe {
-            rustix::mm::madvise(start.add(skip).cast(), whole, Advice::LinuxHugepage)
-        };
+        let _ =
+            unsafe { rustix::mm::madvise(start.add(skip).cast(), whole, Advice::LinuxHugepage) };
     }
     values
 }

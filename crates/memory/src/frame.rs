@@ -229,6 +229,20 @@ impl FrameTable {
         self.header(frame).parent_position.store(position as u16, Relaxed);
     }
 
+    /// Returns the note on a page without a parent: a hint whose meaning the pool defines, kept
+    /// where other pages have the position in their parent. 0 at first.
+    #[inline(always)]
+    #[must_use]
+    pub fn root_note(&self, frame: FrameIndex) -> u16 {
+        self.header(frame).parent_position.load(Relaxed)
+    }
+
+    /// Sets [`FrameTable::root_note`]. No latch is needed.
+    #[inline(always)]
+    pub fn set_root_note(&self, frame: FrameIndex, note: u16) {
+        self.header(frame).parent_position.store(note, Relaxed);
+    }
+
     /// Fetches the cache line at `offset` of the frame's page.
     #[inline(always)]
     pub fn prefetch_at(&self, frame: FrameIndex, offset: usize) {

@@ -1,8 +1,8 @@
 //! The descent from the root of a tree.
 
-use qpair_format::page::Node;
+use qpair_format::page::{LEAF_SLOT_BYTES, Node, slots_offset};
 use qpair_format::swip::Swip;
-use qpair_memory::{Blocked, FrameIndex, OptimisticFrame};
+use qpair_memory::{Blocked, FrameIndex, FrameTable, OptimisticFrame};
 
 use super::{Leaf, Tree};
 use crate::pool::state;
@@ -29,9 +29,41 @@ impl Route<'_> {
     }
 }
 
-/// The number of cache lines of a leaf to ask for before it is searched: its header, and the slots
-/// of thirty records or more.
-const LEAF_LINES: usize = 12;
+/// The most cache lines of a leaf to ask for before it is searched. Processors fetch about as many
+/// at a time, so that lines in vain delay others.
+const LEAF_LINES_MAX: u16 = 12;
+/// The number of lines for a tree of which nothing is known: a header, and forty slots.
+const LEAF_LINES: u16 = 6;
+/// One leaf in so many, by its frame, corrects what is known of its tree.
+const SAMPLED: u32 = 64;
+
+impl Tree {
+    /// Returns the number of cache lines that leaves of the tree are likely to have in their header
+    /// and slots.
+    #[inline(always)]
+    fn leaf_lines(&self, frames: &FrameTable) -> usize {
+        match frames.root_note(self.root) {
+            0 => LEAF_LINES.into(),
+            lines => lines.min(LEAF_LINES_MAX).into(),
+        }
+    }
+
+    /// Moves that number towards the one of this leaf. Differences of one are left, so that the
+    /// root's frame is seldom written.
+    #[cold]
+    fn correct_leaf_lines(&self, frames: &FrameTable, leaf: Node<'_>) {
+        let lines = (slots_offset(true) + leaf.count() * LEAF_SLOT_BYTES).div_ceil(64);
+        let lines = (lines as u16).min(LEAF_LINES_MAX);
+        let known = frames.root_note(self.root).min(LEAF_LINES_MAX);
+        let corrected = match known {
+            0 => lines,
+            _ if lines > known + 1 => known + 1,
+            _ if lines + 1 < known => known - 1,
+            _ => return,
+        };
+        frames.set_root_note(self.root, corrected);
+    }
+}
 
 /// Begins an optimistic read of a frame that a page refers to.
 #[inline(always)]
@@ -84,6 +116,9 @@ impl Descent {
                             return Err(Need::Retry);
                         }
                         self.at = Some((page.index(), page.version()));
+                        if page.index().0.is_multiple_of(SAMPLED) {
+                            tree.correct_leaf_lines(frames, node);
+                        }
                         return Ok(page);
                     }
                     let position = route.child_position(node);
@@ -102,7 +137,8 @@ impl Descent {
                             if level <= 2 && frames.contains(child) {
                                 // The misses on latch, header and slots overlap, instead of
                                 // following one another.
-                                frames.prefetch(child, if level == 1 { LEAF_LINES } else { 2 });
+                                let lines = if level == 1 { tree.leaf_lines(frames) } else { 2 };
+                                frames.prefetch(child, lines);
                                 if level == 2
                                     && let Route::To(key) = route
                                     && let Some(offset) = node.likely_offset(position, key)
