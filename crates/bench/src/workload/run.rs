@@ -51,7 +51,9 @@ pub fn run(workload: Workload, options: &RunOptions, progress: &dyn Progress) ->
     let (kv, fill_records_per_s) = open_filled(workload, options, progress)?;
     let store = kv.store();
     let pages = store.report();
-    let fits = pages.pages * pages.page_size as u64 <= options.memory_bytes;
+    // A store that was just filled has free pages at its end until it is closed.
+    let used_pages = pages.pages - pages.free_pages;
+    let fits = used_pages * pages.page_size as u64 <= options.memory_bytes;
     let warms = workload != Workload::Insert && (fits || options.warm);
     let warmed = warms.then(|| warm(store, progress)).transpose()?;
     let measured = measured(workload, &kv, options, progress)?;
