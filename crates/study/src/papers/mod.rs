@@ -133,6 +133,16 @@ pub fn experiments() -> impl Iterator<Item = &'static Experiment> {
     parts().flat_map(|part| part.experiments)
 }
 
+/// Returns the commands that repeat an experiment, with examples of its devices.
+#[must_use]
+pub fn commands(experiment: &Experiment) -> Vec<String> {
+    let own = s2::COMMANDS.iter().find(|(name, _)| *name == experiment.name);
+    match own {
+        Some((_, commands)) => commands.iter().map(|&command| command.to_owned()).collect(),
+        None => vec![format!("qpair study --experiment {}", experiment.name)],
+    }
+}
+
 /// Returns the experiment with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {
