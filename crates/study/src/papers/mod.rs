@@ -136,7 +136,8 @@ pub fn experiments() -> impl Iterator<Item = &'static Experiment> {
 /// Returns the commands that repeat an experiment, with examples of its devices.
 #[must_use]
 pub fn commands(experiment: &Experiment) -> Vec<String> {
-    let own = s2::COMMANDS.iter().find(|(name, _)| *name == experiment.name);
+    let mut known = s2::COMMANDS.iter().chain(&s5::COMMANDS);
+    let own = known.find(|(name, _)| *name == experiment.name);
     match own {
         Some((_, commands)) => commands.iter().map(|&command| command.to_owned()).collect(),
         None => vec![format!("qpair study --experiment {}", experiment.name)],

@@ -2,7 +2,7 @@
 
 /// The experiments that take more than their name on the command line, or that other commands
 /// repeat as well.
-pub(super) const COMMANDS: [(&str, &[&str]); 5] = [
+pub(super) static COMMANDS: [(&str, &[&str]); 5] = [
     (
         "s2-floor",
         &[
