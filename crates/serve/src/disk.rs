@@ -91,8 +91,8 @@ pub struct DiskCounters<T = u64> {
     /// Requests whose data was copied, because their segments do not meet the device's alignment,
     /// or because the device does not reach their memory.
     pub bounced: T,
-    /// System calls by the channels to the device, with those that signal completions to the worker.
-    /// Calls of a transport below a driver, such as a socket, do not count.
+    /// System calls by the channels to the device, with those that signal completions to the
+    /// worker. Calls of a transport below a driver, such as a socket, do not count.
     pub system_calls: T,
     /// Notifications to guests that requests have completed.
     pub calls: T,
