@@ -10,7 +10,7 @@
 //! ```
 //!
 //! NAME has the form of a device name after `scsi:`, such as `0000:00:05.0/0`. HOST is its first
-//! part.
+//! part. The first two also take a disk that a target serves, `vhost-user:PATH`.
 
 #![allow(clippy::print_stdout, reason = "a program that reports")]
 #![allow(clippy::print_stderr, reason = "a program that reports")]
@@ -66,7 +66,10 @@ fn try_it() -> Anything<()> {
 /// Moves the bytes of a file, in pieces of different lengths, one after the other.
 fn transfer(drivers: &Drivers, name: &str, content: &[u8], is_write: bool) -> Anything<()> {
     const BLOCK: usize = 4096;
-    let disk = drivers.scsi_disk(name)?;
+    let disk: Arc<dyn BlockDevice> = match name.split_once(':') {
+        Some((driver @ "vhost-user", name)) => drivers.open(driver, name)?,
+        _ => drivers.scsi_disk(name)?,
+    };
     let arena = Arena::new(2 << 20, 1, disk.info().arena_options())?;
     let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
     let mut channel = disk.open_channel(&options)?;
@@ -80,6 +83,7 @@ fn transfer(drivers: &Drivers, name: &str, content: &[u8], is_write: bool) -> An
         done.result.map_err(|error| format!("{:?} at {}: {error}", done.op, done.tag))?;
         Ok(done)
     };
+    let len_max = (2 << 20).min(disk.info().transfer_bytes_max as usize / BLOCK * BLOCK);
     let (mut at, mut len) = (0, BLOCK);
     while at < content.len() {
         let piece = &content[at..][..len.min(content.len() - at)];
@@ -95,7 +99,7 @@ fn transfer(drivers: &Drivers, name: &str, content: &[u8], is_write: bool) -> An
             return Err(format!("the bytes at {at} are not the file's").into());
         }
         at += piece.len();
-        len = (2 * len + BLOCK).min(2 << 20);
+        len = (2 * len + BLOCK).min(len_max);
     }
     if is_write {
         one(Request::flush(0))?;

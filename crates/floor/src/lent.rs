@@ -28,6 +28,9 @@ const TRACED_MAX: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher) -> Result<Report> {
     let named = Named::find(&drive.name)?;
+    // Before the loan: a child that is forked while its note is locked shares the lock until it
+    // executes fio, also if this program is killed meanwhile.
+    let fio = fio::version();
     let loan = Loan::begin(named.address)?;
     let folder = Private::make(named.address)?;
     let mut lent = Lent {
@@ -39,7 +42,7 @@ pub(crate) fn run(options: &Options, drive: &KernelDrive, watcher: &dyn Watcher)
         user: None,
         size_bytes: 0,
     };
-    let outcome = lent.measure(options, drive, watcher);
+    let outcome = lent.measure(options, drive, fio, watcher);
     match (outcome, lent.end()) {
         (outcome, Ok(())) => outcome,
         (Ok(_), Err(error)) => Err(error),
@@ -67,6 +70,7 @@ impl Lent {
         &mut self,
         options: &Options,
         drive: &KernelDrive,
+        fio: Option<String>,
         watcher: &dyn Watcher,
     ) -> Result<Report> {
         let (mut ways, mut notes) = (vec![Way::Floor], Vec::new());
@@ -97,7 +101,7 @@ impl Lent {
         };
         self.size_bytes = limits.size_bytes;
         ways.push(Way::IoUring);
-        match fio::version() {
+        match fio {
             Some(version) => {
                 mode += &format!("; {version}");
                 ways.push(Way::Fio);

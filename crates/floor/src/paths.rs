@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use qpair_block::keys::split_driver_options;
 use qpair_block::{
     BlockDevice, Buffer, Completion, DeviceSpec, Error, ErrorKind, IoChannel, Request, Result,
 };
 use qpair_drivers::Drivers;
 use qpair_kernel::Mode;
+use qpair_pci::sysfs::PciAddress;
 use qpair_workload::{BlockSizes, Extent, Job, Latencies, Live, Observer, Order, Verbs, run};
 
 use crate::load::Load;
@@ -44,7 +46,20 @@ pub(crate) trait Reach {
     }
 }
 
+/// Returns the address of the PCI function in the name of a drive: `0000:3b:00.0` of
+/// `scsi:wait=sleep:0000:3b:00.0/1`.
+fn function_of(spec: &DeviceSpec) -> Option<String> {
+    let DeviceSpec::Driven { driver: "nvme" | "scsi", name } = spec else { return None };
+    let (_, name) = split_driver_options(name);
+    let address = name.split('/').next().and_then(PciAddress::parse)?;
+    Some(address.to_string())
+}
+
 impl Reach for Drive {
+    fn function(&self) -> Option<String> {
+        function_of(&self.spec)
+    }
+
     fn turn(&mut self, way: Way, ask: Ask<'_>) -> Result<Turn> {
         match way {
             Way::Floor | Way::UserFloor => self
@@ -262,4 +277,23 @@ impl Observer for Unseen<'_> {
 /// Returns the length of the ramp: the time before a turn counts.
 pub(crate) fn ramp_of(run: Duration) -> Duration {
     (run / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_in_names() {
+        for (spec, function) in [
+            ("scsi:wait=sleep:0000:3b:00.0/1", Some("0000:3b:00.0")),
+            ("scsi:0000:3b:00.0/sas.000000000c500123", Some("0000:3b:00.0")),
+            ("nvme:0000:03:00.0/ns2", Some("0000:03:00.0")),
+            ("scsi:soft:size=16MiB,queues=4/0", None),
+            ("softnvme:size=16MiB", None),
+        ] {
+            let found = function_of(&DeviceSpec::parse(spec).unwrap());
+            assert_eq!(found.as_deref(), function, "{spec}");
+        }
+    }
 }

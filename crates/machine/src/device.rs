@@ -220,6 +220,12 @@ fn gather(root: &Root, name: &str, disks: &mut Vec<Disk>) {
     below.iter().for_each(|name| gather(root, name, disks));
 }
 
+/// Returns the name that the device mapper has for one of its devices: of a logical volume, or of
+/// an encrypted disk.
+fn mapping(root: &Root, node: &str) -> Option<String> {
+    root.text(format!("/sys/class/block/{node}/dm/name")).map(|name| name.trim().to_owned())
+}
+
 /// Returns the users of a disk or partition. For a disk, the users of its partitions are included.
 fn in_use(root: &Root, node: &Node) -> Vec<String> {
     let directory = node.directory();
@@ -248,7 +254,10 @@ fn in_use(root: &Root, node: &Node) -> Vec<String> {
             uses.push(format!("{name} is swap space"));
         }
         let holders = root.names(directory.join("holders"));
-        uses.extend(holders.iter().map(|holder| format!("{name} is held by {holder}")));
+        uses.extend(holders.iter().map(|holder| match mapping(root, holder) {
+            Some(its) => format!("{name} is held by {holder} ({its})"),
+            None => format!("{name} is held by {holder}"),
+        }));
     }
     uses
 }

@@ -91,6 +91,9 @@ pub struct DiskCounters<T = u64> {
     /// Requests whose data was copied, because their segments do not meet the device's alignment,
     /// or because the device does not reach their memory.
     pub bounced: T,
+    /// System calls by the channels to the device, with those that signal completions to the
+    /// worker. Calls of a transport below a driver, such as a socket, do not count.
+    pub system_calls: T,
     /// Notifications to guests that requests have completed.
     pub calls: T,
     /// Kicks by guests that woke a worker.
@@ -114,6 +117,7 @@ impl DiskCounters {
             (&mut self.errors, &lane.errors),
             (&mut self.timeouts, &lane.timeouts),
             (&mut self.bounced, &lane.bounced),
+            (&mut self.system_calls, &lane.system_calls),
             (&mut self.calls, &lane.calls),
             (&mut self.kicks, &lane.kicks),
         ] {

@@ -77,7 +77,7 @@ pub use need::{Here, Need};
 pub use options::Options;
 pub use outcome::{Outcome, Threshold};
 pub use own_file::OwnFile;
-pub use papers::{catalogue, experiments, find};
+pub use papers::{catalogue, commands, experiments, find};
 pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
 pub use run::{Outside, run};

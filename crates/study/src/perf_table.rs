@@ -12,7 +12,7 @@ pub(crate) const TABLE_OF: &str = "s5-core";
 
 /// Returns the lines of the table; none if nothing of it was measured.
 pub(crate) fn perf_table(report: &StudyReport) -> Vec<String> {
-    let rows: Vec<String> = PARTS
+    let rows: Vec<(String, Cells)> = PARTS
         .iter()
         .filter_map(|(name, note)| Some((report.experiment(name)?, note)))
         .flat_map(|(ran, note)| {
@@ -23,18 +23,22 @@ pub(crate) fn perf_table(report: &StudyReport) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let head = line("", ["", "", "", "latency, us", "", "", "CPU us"].map(str::to_owned));
+    let head = ["", "", "", "latency, us", "", "", "CPU us"].map(str::to_owned);
     let names = ["drives", "IOPS", "MiB/s", "average", "min", "max", "per I/O"].map(str::to_owned);
-    [head, line("one core", names)].into_iter().chain(rows).collect()
+    let head = [(String::new(), head), ("one core".to_owned(), names)];
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    head.into_iter().chain(rows).map(|(name, cells)| line(&name, width, cells)).collect()
 }
 
-fn line(name: &str, cells: [String; 7]) -> String {
+type Cells = [String; 7];
+
+fn line(name: &str, width: usize, cells: Cells) -> String {
     let cells = cells.map(|cell| format!(" {cell:>11}")).concat();
-    format!("{name:<34}{cells}").trim_end().to_owned()
+    format!("{name:<width$}{cells}").trim_end().to_owned()
 }
 
-/// Returns the row of a point; `None` if it has no runs.
-fn row(point: &Point, note: &str) -> Option<String> {
+/// Returns the name and the cells of a point; `None` if it has no runs.
+fn row(point: &Point, note: &str) -> Option<(String, Cells)> {
     let mid = |metric| Some(point.interval(metric)?.mid);
     let latencies = |of: fn(&Measure) -> f64| point.runs.iter().map(of);
     let count = point.runs.len() as f64;
@@ -51,7 +55,7 @@ fn row(point: &Point, note: &str) -> Option<String> {
         format!("{most:.2}"),
         format!("{:.2}", mid(Metric::CpuUsPerIo)?),
     ];
-    Some(line(&format!("{}{note}", name(&point.config)), cells))
+    Some((format!("{}{note}", name(&point.config)), cells))
 }
 
 fn name(config: &Config) -> String {
@@ -76,6 +80,8 @@ mod tests {
         // Two drives over each way, and the soft drives up to 24.
         assert_eq!(lines.len(), 2 + 3 * 2 + 6, "{lines:#?}");
         let last = lines.last().unwrap();
+        // Columns end at one place, whatever the names.
+        assert!(lines[1..].iter().all(|line| line.len() == last.len()), "{lines:#?}");
         assert!(last.starts_with("softnvme:profile=optane, depth 1, of a model"), "{last}");
         let row = lines.iter().find(|line| line.starts_with("nvme, depth 128")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();

@@ -48,6 +48,17 @@ fn experiments_are_listed() {
     for name in ["s1-fig2", "s3-fig11", "s4-writes", "s5-latency"] {
         assert!(said.contains(name), "{said}");
     }
+    // Each section of the second paper's evaluation has its command.
+    for command in [
+        "study --experiment s2-floor --device /dev/sdb --rebind",
+        "floor /dev/sdb --paper table2",
+        "study --experiment s2-scsi --device /dev/sdb --rebind",
+        "floor /dev/sdb --without-module --paper table3",
+        "study --experiment s2-guest --device",
+        "bench files --profile webserver",
+    ] {
+        assert!(said.contains(&format!("qpair {command}")), "{said}");
+    }
 }
 
 #[test]

@@ -233,7 +233,7 @@ pub fn recover(which: Option<PciAddress>) -> Result<Vec<(PciAddress, String)>> {
     let mut done = Vec::new();
     for address in all.into_iter().filter(|address| which.is_none_or(|it| it == *address)) {
         be_root(address)?;
-        let mut note = Note::lock(folder, address)?;
+        let mut note = Note::lock_of_killed(folder, address)?;
         let Some(original) = note.read()? else {
             note.remove()?;
             continue;

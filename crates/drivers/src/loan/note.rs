@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_pci::sysfs::PciAddress;
@@ -16,6 +17,9 @@ use rustix::io::Errno;
 /// The folder of the notes. It is in memory, because the machine's next start gives every drive to
 /// its own driver.
 pub(super) const FOLDER: &str = "/run/qpair/loans";
+
+/// The time limit for the forked child of a killed program to execute its own program.
+const FORKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The state that has to be restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +94,22 @@ impl Note {
         }
     }
 
+    /// Locks the note of a program that was killed. A child that the program had just forked keeps
+    /// the lock until it executes its own program.
+    pub(super) fn lock_of_killed(folder: &Path, address: PciAddress) -> Result<Self> {
+        let begin = Instant::now();
+        loop {
+            match Self::lock(folder, address) {
+                Err(error)
+                    if error.kind() == ErrorKind::Busy && begin.elapsed() < FORKED_WITHIN =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Reads the note; `None` if it is empty or incomplete.
     pub(super) fn read(&mut self) -> Result<Option<Original>> {
         let mut text = String::new();
@@ -139,6 +159,25 @@ mod tests {
         assert_eq!(note.read().unwrap(), Some(original));
         note.remove().unwrap();
         assert!(Note::all(folder.path()).is_empty());
+    }
+
+    /// A regression: `fio --version` was forked while the note was locked. The program was killed
+    /// before its child executed fio, and `--recover` found the lock in the child's hands.
+    #[test]
+    fn a_forked_child_keeps_the_lock_for_a_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = PciAddress::parse("0000:03:00.0").unwrap();
+        let note = Note::lock(folder.path(), address).unwrap();
+        let of_child = note.file.try_clone().unwrap();
+        drop(note);
+        assert_eq!(Note::lock(folder.path(), address).unwrap_err().kind(), ErrorKind::Busy);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(of_child);
+            });
+            Note::lock_of_killed(folder.path(), address).unwrap();
+        });
     }
 
     #[test]

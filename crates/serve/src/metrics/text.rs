@@ -10,7 +10,7 @@ use crate::target::{ExportInfo, Target};
 /// A counter of a disk: its name, its description, and the field with its value.
 type OfDisk = (&'static str, &'static str, fn(&DiskCounters) -> u64);
 
-const OF_DISKS: [OfDisk; 12] = [
+const OF_DISKS: [OfDisk; 13] = [
     ("requests", "Requests taken from rings", |it| it.requests),
     ("reads", "Reads that succeeded", |it| it.reads),
     ("read_bytes", "Bytes read", |it| it.read_bytes),
@@ -23,6 +23,7 @@ const OF_DISKS: [OfDisk; 12] = [
     ("bounced", "Requests that were copied: for alignment, or to where the device reaches", |it| {
         it.bounced
     }),
+    ("system_calls", "System calls by the channels to the device", |it| it.system_calls),
     ("calls", "Signals to guests", |it| it.calls),
     ("kicks", "Kicks by guests that a worker woke up for", |it| it.kicks),
 ];

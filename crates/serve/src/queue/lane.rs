@@ -91,8 +91,9 @@ pub(crate) struct Lane {
     /// Heads that wait for a bounce buffer.
     waiting: VecDeque<u16>,
     completions: Vec<Completion>,
-    /// The number of requests whose data the channel has copied, at the last check.
-    copied: u64,
+    /// The numbers of requests whose data the channel has copied, and of its system calls, at the
+    /// last check.
+    checked: (u64, u64),
     /// Whether requests have ended since that check.
     has_ended: bool,
     counters: Arc<LaneCounters>,
@@ -127,7 +128,7 @@ impl Lane {
             writes_zeroes: info.writes_zeroes,
             waiting: VecDeque::new(),
             completions: Vec::with_capacity(size.into()),
-            copied: 0,
+            checked: (0, 0),
             has_ended: false,
             counters: disk.attach(),
             has_completion_fd: false,
@@ -150,13 +151,16 @@ impl Lane {
         add(&self.counters.requests, 1);
     }
 
-    /// Counts the requests whose data the channel has copied. Asking for them costs more than to
-    /// count a request, so it waits for a turn in which nothing ends.
+    /// Counts the requests whose data the channel has copied, and its system calls. Asking for them
+    /// costs more than to count a request, so it waits for a turn in which nothing ends.
     #[cold]
-    fn count_copied(&mut self) {
+    fn count_channel(&mut self) {
         self.has_ended = false;
-        let copied = self.channel.statistics().copied;
-        add(&self.counters.bounced, copied - std::mem::replace(&mut self.copied, copied));
+        let statistics = self.channel.statistics();
+        let now = (statistics.copied, statistics.system_calls);
+        let before = std::mem::replace(&mut self.checked, now);
+        add(&self.counters.bounced, now.0 - before.0);
+        add(&self.counters.system_calls, now.1 - before.1);
     }
 
     /// Returns the number of transfers that have not ended.
@@ -269,7 +273,7 @@ impl Lane {
     pub(crate) fn settle(&mut self, mut ended: impl FnMut(End)) {
         if self.busy == 0 {
             if self.has_ended {
-                self.count_copied();
+                self.count_channel();
             }
             return;
         }
@@ -277,7 +281,7 @@ impl Lane {
         self.channel.kick();
         let mut completions = std::mem::take(&mut self.completions);
         match self.channel.poll(&mut completions) {
-            0 if self.has_ended => self.count_copied(),
+            0 if self.has_ended => self.count_channel(),
             0 => {}
             _ => self.has_ended = true,
         }
@@ -341,7 +345,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        self.count_copied();
+        self.count_channel();
         self.disk.detach(&self.counters);
     }
 }

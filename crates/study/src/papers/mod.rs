@@ -133,6 +133,17 @@ pub fn experiments() -> impl Iterator<Item = &'static Experiment> {
     parts().flat_map(|part| part.experiments)
 }
 
+/// Returns the commands that repeat an experiment, with examples of its devices.
+#[must_use]
+pub fn commands(experiment: &Experiment) -> Vec<String> {
+    let mut known = s2::COMMANDS.iter().chain(&s5::COMMANDS);
+    let own = known.find(|(name, _)| *name == experiment.name);
+    match own {
+        Some((_, commands)) => commands.iter().map(|&command| command.to_owned()).collect(),
+        None => vec![format!("qpair study --experiment {}", experiment.name)],
+    }
+}
+
 /// Returns the experiment with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Experiment> {

@@ -1,6 +1,8 @@
 //! `qpair study --list`.
 
-use qpair_study::{Effort, Finding, Here, Lab, Mix, Options, catalogue, cpus, interfaces};
+use qpair_study::{
+    Effort, Finding, Here, Lab, Mix, Options, catalogue, commands, cpus, interfaces,
+};
 use serde::Serialize;
 
 use crate::failure::Result;
@@ -56,6 +58,7 @@ pub(super) fn list(
                 figure: experiment.figure,
                 shows: experiment.shows,
                 needs: experiment.needs,
+                commands: commands(experiment),
                 points,
                 seconds,
                 skipped: plan.skipped,
@@ -101,6 +104,8 @@ struct Listed {
     figure: &'static str,
     shows: &'static str,
     needs: &'static str,
+    /// The commands that repeat the experiment.
+    commands: Vec<String>,
     points: usize,
     /// The measured seconds; `None` for an experiment that is one long run.
     seconds: Option<f64>,
@@ -116,12 +121,14 @@ impl Listed {
             0 => self.skipped.join("; "),
             points => format!("{points} points, {long}"),
         };
-        vec![
+        let mut lines = vec![
             format!("{:<15} {}", self.name, self.figure),
             format!("    {}", self.shows),
             format!("    needs: {}", self.needs),
-            format!("    here: {here}"),
-        ]
+        ];
+        lines.extend(self.commands.iter().map(|command| format!("    run: {command}")));
+        lines.push(format!("    here: {here}"));
+        lines
     }
 }
 
@@ -150,6 +157,27 @@ impl ListedFinding {
             of_model: finding.is_of_model(),
             needs: finding.needs.iter().map(|need| need.words()).collect(),
             lacks: finding.lacks(here),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::Arguments;
+
+    #[test]
+    fn commands_are_understood() {
+        for experiment in qpair_study::experiments() {
+            let commands = commands(experiment);
+            assert!(!commands.is_empty());
+            for command in commands {
+                let words = command.strip_prefix("sudo ").unwrap_or(&command).split(' ');
+                let parsed = Arguments::try_parse_from(words);
+                assert!(parsed.is_ok(), "{command}: {}", parsed.err().unwrap());
+            }
         }
     }
 }

@@ -114,6 +114,7 @@ impl Reporter {
                     "timeouts": counters.timeouts,
                     "resets": disk.device.resets(),
                     "bounced": counters.bounced,
+                    "system_calls": counters.system_calls,
                     "calls": counters.calls,
                     "kicks": counters.kicks,
                 })
@@ -121,7 +122,7 @@ impl Reporter {
                 continue;
             }
             say(format!(
-                "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied, {} calls, {} kicks",
+                "{}: {} reads ({}), {} writes ({}), {} flushes, {} discards, {} errors; {} copied, {} system calls, {} calls, {} kicks",
                 disk.name,
                 count(counters.reads),
                 size(counters.read_bytes),
@@ -131,6 +132,7 @@ impl Reporter {
                 count(counters.discards),
                 count(counters.errors),
                 count(counters.bounced),
+                count(counters.system_calls),
                 count(counters.calls),
                 count(counters.kicks),
             ))?;
