@@ -82,7 +82,7 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
         test: finding.test.to_owned(),
         outcome,
         why,
-        of_model: finding.is_of_model(),
+        of_model: finding.is_of_model(&view.report.here()),
         before,
         evidence,
     }

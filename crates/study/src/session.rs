@@ -23,7 +23,7 @@ use crate::experiment::Experiment;
 use crate::judge::{Comparison, comparisons};
 use crate::lab::{
     BARE_CALL, DURABLE, EMPTY_POLL, FLOOR, Lab, SOFT_FLOOR, TASK_SWITCH, THREAD_SWITCH, USER_SCSI,
-    USER_SPACE, is_soft,
+    USER_SPACE, is_kernel_s, is_soft,
 };
 use crate::measure::{Measure, digits};
 use crate::options::Options;
@@ -46,7 +46,8 @@ impl Driver {
             USER_SPACE | USER_SCSI | FLOOR => Some(Self::Own),
             BARE_CALL | EMPTY_POLL | THREAD_SWITCH | TASK_SWITCH | SOFT_FLOOR => None,
             name if is_soft(name) || name.starts_with(DURABLE) => None,
-            _ if config.store.is_some() => None,
+            // Stores of other engines are in a folder.
+            name if config.store.is_some() && !is_kernel_s(name) => None,
             _ => Some(Self::Kernel),
         }
     }

@@ -1,6 +1,6 @@
 //! `qpair study --list`.
 
-use qpair_study::{Effort, Finding, Here, Lab, Mix, Options, catalogue, cpus, interfaces};
+use qpair_study::{Effort, Finding, Here, Lab, Means, Mix, Options, catalogue, cpus, interfaces};
 use serde::Serialize;
 
 use crate::failure::Result;
@@ -33,16 +33,17 @@ pub(super) fn list(
             })
             .collect();
     }
-    let lab = Lab {
+    let mut lab = Lab {
         cpus: cpus()?,
         drivers: crate::interrupt::drivers(),
-        means: args.means(&devices),
+        means: Means::probe(&devices),
         folder: args.folder().to_owned(),
         devices,
         interfaces,
         effort,
         mix: Mix::default(),
     };
+    lab.place_stores();
     let settings = options.settings(lab.effort);
     let experiments: Vec<Listed> = options
         .experiments
@@ -147,7 +148,7 @@ impl ListedFinding {
             claim: finding.claim,
             experiment: finding.experiment,
             test: finding.words(),
-            of_model: finding.is_of_model(),
+            of_model: finding.is_of_model(here),
             needs: finding.needs.iter().map(|need| need.words()).collect(),
             lacks: finding.lacks(here),
         }

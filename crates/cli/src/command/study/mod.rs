@@ -18,6 +18,7 @@ use crate::show::text::utc;
 use crate::study::files::{check_out_file, read_study, same_file, write};
 use crate::study::lab::{DeviceArgs, Watch};
 use crate::study::outside::Runner;
+use crate::study::place::refuse;
 
 /// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
@@ -235,12 +236,15 @@ impl Study {
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
                 lab.means.data_sheet_ios_per_s = self.data_sheet;
+                if self.allow_writes {
+                    refuse(&lab.devices, &lab.drivers)?;
+                }
+                let lent = self.rebind.then(|| Lent::begin(&mut lab)).transpose()?;
+                lab.place_stores();
                 let mut outside = Runner::new(&lab, interrupt.clone());
-                let report = match self.rebind {
-                    true => Lent::begin(&mut lab).and_then(|lent| {
-                        lent.run(&lab, &self.options(), &watch, Some(&mut outside))
-                    }),
-                    false => run(&lab, &self.options(), &watch, Some(&mut outside)),
+                let report = match lent {
+                    Some(lent) => lent.run(&lab, &self.options(), &watch, Some(&mut outside)),
+                    None => run(&lab, &self.options(), &watch, Some(&mut outside)),
                 };
                 drop(own);
                 Ok(report?)
