@@ -58,7 +58,7 @@ mod verdict;
 mod view;
 
 pub use advice::{Advice, Answer, Choice, Question, advise, answer};
-pub use against::{Against, Boot};
+pub use against::{Against, Boot, EarlierValues};
 pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};

@@ -26,7 +26,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         figure: "S3 Figure 13, sections 2.2 and 3.5",
         shows: "rungs of the ladder that are switches of one store: the size of pages, the memory of parents, one lock and one thread for all I/O",
         found: "Pages of 4 KiB doubled TPC-C's throughput; finding parents from the root had taken over 10 % of the processor time.",
-        needs: "the study's own file",
+        needs: "the study's own file, or devices that may be written",
         plan,
     },
 ];
@@ -34,7 +34,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
 /// The numbers of workers that have one task each and wait for it.
 const BLOCKING: [u32; 2] = [16, 64];
 
-fn from_root(store: StoreUse) -> StoreUse {
+pub(super) fn from_root(store: StoreUse) -> StoreUse {
     StoreUse { parents_from_root: true, ..store }
 }
 
@@ -63,7 +63,7 @@ fn md(lab: &Lab) -> Plan {
 }
 
 /// Bytes of the larger pages.
-const LARGE_PAGE: u32 = 16 << 10;
+pub(super) const LARGE_PAGE: u32 = 16 << 10;
 
 fn plan(lab: &Lab) -> Plan {
     let shown = [

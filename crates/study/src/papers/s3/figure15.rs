@@ -17,7 +17,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         figure: "S3 Figure 15, sections 3.4 and 4.5",
         shows: "lookups of a store by workers, over the kernel's interfaces, with ten times more data than memory, and with all in memory",
         found: "In the engine io_uring was 2 % slower than libaio; its kernel thread took cores from the workers.",
-        needs: "the study's own file",
+        needs: "the study's own file, or devices that may be written",
         plan,
     },
 ];

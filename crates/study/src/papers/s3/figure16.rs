@@ -8,7 +8,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     figure: "S3 Figure 16",
     shows: "eviction's share of the workers' time by the size of the data",
     found: "With data larger than memory eviction took 14 % of the processor time.",
-    needs: "the study's own file",
+    needs: "the study's own file, or devices that may be written",
     plan,
 }];
 

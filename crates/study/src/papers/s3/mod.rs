@@ -15,6 +15,7 @@ pub(super) mod figure2;
 pub(super) mod figure3;
 pub(super) mod figure4;
 pub(super) mod figure6;
+pub(super) mod ladder;
 pub(super) mod section2;
 pub(super) mod section4;
 
