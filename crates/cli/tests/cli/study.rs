@@ -151,6 +151,41 @@ fn a_store_is_part_of_a_study() {
 }
 
 #[test]
+fn stores_are_made_on_devices_that_may_be_written() {
+    let directory = Directory::new();
+    for name in ["a", "b"] {
+        std::fs::File::create(directory.path(name)).unwrap().set_len(1 << 30).unwrap();
+    }
+    let words = "study --device a --device b --quick --repeat 1 --seconds-per-point 0.05 --experiment s3-fig16";
+    let numbers = || -> Value { serde_json::from_str(&directory.text("study.json")).unwrap() };
+    if !ran(directory.run(words)) {
+        return;
+    }
+    let refused = numbers()["experiments"][0]["plan"]["skipped"].to_string();
+    assert!(refused.contains("which takes --allow-writes"), "{refused}");
+    // Writes of other points come between the runs of the stores.
+    let all = format!("{words} --experiment s3-fig2b --allow-writes");
+    directory.run(&all).done();
+    let study = numbers();
+    let points = study["points"].as_array().unwrap();
+    let stores: Vec<&Value> = points.iter().filter(|one| one["store"].is_object()).collect();
+    assert_eq!(stores.len(), 2, "{study}");
+    for point in stores {
+        assert!(point["errors"].is_null() && point["runs"][0].is_object(), "{point}");
+    }
+    let slices = directory.json("carve list --json a");
+    assert_eq!(slices["slices"].as_array().map(Vec::len), Some(0), "{slices}");
+    // The next study finds the map of the last one, and no other's.
+    directory.run(&all).done();
+    directory.run("carve create b other --size 1MiB").done();
+    directory.run(&all).failed(1, &["has the slices other"]);
+    directory.run("put c k v").done();
+    directory
+        .run("study --device c --allow-writes --experiment s3-fig2b")
+        .failed(1, &["c, which holds a qpair store"]);
+}
+
+#[test]
 fn an_interrupted_study_leaves_nothing() {
     let directory = Directory::new();
     std::fs::create_dir(directory.path("own")).unwrap();

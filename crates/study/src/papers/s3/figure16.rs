@@ -18,7 +18,8 @@ fn plan(lab: &Lab) -> Plan {
     store_plan(lab, plan, |plan, name| {
         let of = |store, data_percent| StoreUse { data_percent, ..store };
         let mut plan = both_works(lab, plan, (name, name), &[FITS, TEN], of);
-        if let Some(own) = lab.means.user_space_store() {
+        let own = lab.means.user_space_store().filter(|_| lab.effort != Effort::Quick);
+        if let Some(own) = own {
             let tpcc = StoreUse::new(Tpcc).on(own, lab.cores().min(2));
             let all = series("TPC-C", [TEN], |_| Some(tpcc.clone()));
             plan = plan.group(own, vec![all]);
