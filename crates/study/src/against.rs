@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Threshold};
 use crate::report::StudyReport;
 
 /// The parts of another study that comparisons need.
@@ -26,29 +26,39 @@ pub struct Against {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EarlierValues {
     pub finding: String,
-    /// The description of the part: [`crate::Evidence::what`].
-    pub what: String,
+    /// The index of the part in the evidence. Its description may differ: a finding may choose
+    /// another interface, or another figure, on another day.
+    pub part: usize,
+    pub wanted: Threshold,
     /// The lowest and the highest value.
     pub range: (f64, f64),
 }
 
 impl Against {
     /// Returns the lowest and the highest value of a part of a finding in earlier studies.
-    pub(crate) fn range(&self, finding: &str, what: &str) -> Option<(f64, f64)> {
-        let is_it = |one: &&EarlierValues| one.finding == finding && one.what == what;
+    pub(crate) fn range(
+        &self,
+        finding: &str,
+        part: usize,
+        wanted: Option<Threshold>,
+    ) -> Option<(f64, f64)> {
+        let is_it = |one: &&EarlierValues| {
+            one.finding == finding && one.part == part && wanted == Some(one.wanted)
+        };
         self.sessions.iter().find(is_it).map(|one| one.range)
     }
 }
 
 /// Returns the values of a study and of those before it.
 fn sessions(of: &StudyReport) -> Vec<EarlierValues> {
-    let part = |verdict: &crate::Verdict, part: &crate::Evidence| {
-        part.low.and(part.wanted)?;
-        let range = part.sessions.unwrap_or((part.mid, part.mid));
-        Some(EarlierValues { finding: verdict.finding.clone(), what: part.what.clone(), range })
+    let values = |finding: &str, part: usize, of: &crate::Evidence| {
+        of.low?;
+        let range = of.sessions.unwrap_or((of.mid, of.mid));
+        Some(EarlierValues { finding: finding.to_owned(), part, wanted: of.wanted?, range })
     };
     let parts = |verdict: &crate::Verdict| -> Vec<EarlierValues> {
-        verdict.evidence.iter().filter_map(|one| part(verdict, one)).collect()
+        let parts = verdict.evidence.iter().enumerate();
+        parts.filter_map(|(part, of)| values(&verdict.finding, part, of)).collect()
     };
     of.verdicts.iter().flat_map(parts).collect()
 }

@@ -68,8 +68,8 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
         }
         Ok(mut evidence) => {
             if let Some(against) = &view.report.against {
-                for part in &mut evidence {
-                    let range = against.range(finding.name, &part.what);
+                for (at, part) in evidence.iter_mut().enumerate() {
+                    let range = against.range(finding.name, at, part.wanted);
                     range.into_iter().for_each(|range| part.cover(range));
                 }
             }

@@ -35,6 +35,9 @@ pub struct Means {
     /// The index of the device that is a Linux md array.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub md: Option<u32>,
+    /// The reason why no device can be a Linux md array; `None` if one can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_md: Option<String>,
     /// The index of the device that a qpair target serves to this guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served: Option<u32>,
@@ -72,6 +75,8 @@ impl Means {
             no_stores: None,
             no_user_space_stores: None,
             no_peers: None,
+            no_md: (!Path::new("/proc/mdstat").exists())
+                .then(|| "the kernel has no md: there is no /proc/mdstat".to_owned()),
             md: place(|disk| disk.starts_with("md")),
             served: place(is_served),
             data_sheet_ios_per_s: None,

@@ -134,9 +134,11 @@ impl Need {
                 here.means.stores.iter().any(|one| one == interface),
                 no_store(&[&here.means.no_stores]),
             ),
-            Self::Md => {
-                unless(here.means.md.is_some(), "no device of the study is an md array".to_owned())
-            }
+            Self::Md if here.means.md.is_some() => None,
+            Self::Md => Some(here.means.no_md.clone().unwrap_or_else(|| {
+                "no device of the study is an md array: name one over the other devices last"
+                    .to_owned()
+            })),
             Self::Guest => unless(
                 here.means.served.is_some(),
                 "no device of the study is a disk that a qpair target serves to this guest \

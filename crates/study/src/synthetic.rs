@@ -45,6 +45,7 @@ fn means() -> Means {
         no_stores: None,
         no_user_space_stores: None,
         no_peers: None,
+        no_md: None,
         md: None,
         served: None,
         data_sheet_ios_per_s: Some(5e4),

@@ -162,10 +162,6 @@ pub(crate) fn refuse(devices: &[Device], drivers: &Drivers) -> Result<()> {
             return Err(Error::new(ErrorKind::Exists, what)
                 .hint("remove the store, or clear the device with wipefs or blkdiscard"));
         }
-        if spec.paths().is_empty() {
-            // Drives that this program drives are opened when the study begins.
-            continue;
-        }
         let slots = examine_carving(open(&spec, drivers, true)?.as_ref())?;
         let maps = slots.iter().filter_map(|slot| match slot {
             CarveSlot::Whole(map) => Some(map),

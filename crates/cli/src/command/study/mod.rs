@@ -228,16 +228,14 @@ impl Study {
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());
-        if self.allow_writes {
-            for spec in &self.devices.devices {
-                eprintln!("qpair: writing to {spec}: its content is destroyed");
-            }
-        }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
                 lab.means.data_sheet_ios_per_s = self.data_sheet;
                 if self.allow_writes {
                     refuse(&lab.devices, &lab.drivers)?;
+                    for device in lab.devices.iter().filter(|device| !device.own) {
+                        eprintln!("qpair: writing to {}: its content is destroyed", device.spec);
+                    }
                 }
                 let lent = self.rebind.then(|| Lent::begin(&mut lab)).transpose()?;
                 lab.place_stores();

@@ -57,17 +57,24 @@ fn plan(lab: &Lab) -> Plan {
         };
         plan = plan
             .group("submission threads of io_uring+k, data ten times", threads.map(of).collect());
-        if few || lab.means.user_space_store().is_none() {
-            return if few { plan.skip(NOT_QUICK) } else { plan };
+        if let Some(model) = model {
+            plan = plan.remark(format!(
+                "The user-space driver has no drive of its own here, so its series is over {model}, a drive made of software in this process, with the \
+                 times of a flash drive. What that drive does takes the workers' processors, and counts as the driver's time. Throughputs \
+                 of the model and of the devices are not to be set against each other; processor times are."
+            ));
+        }
+        if few {
+            return plan.skip(NOT_QUICK);
         }
         let of = |name: &str| series(name, [most], |n| Some(StoreUse::new(Tpcc).on(name, n)));
-        plan = plan.group("TPC-C", names.iter().map(|name| of(name)).collect());
-        let Some(model) = model else { return plan };
-        plan.group("a model of a drive, TPC-C", vec![of(model)]).remark(format!(
-            "The user-space driver has no drive of its own here, so its series is over {model}, a drive made of software in this process, with the \
-             times of a flash drive. What that drive does takes the workers' processors, and counts as the driver's time. Throughputs \
-             of the model and of the devices are not to be set against each other; processor times are."
-        ))
+        match lab.means.user_space_store() {
+            None => plan.skip(Stores(USER_SPACE).lacking(&lab.here()).unwrap_or_default()),
+            Some(_) => {
+                plan = plan.group("TPC-C", names.iter().map(|name| of(name)).collect());
+                plan.group("a model of a drive, TPC-C", model.into_iter().map(of).collect())
+            }
+        }
     })
 }
 
