@@ -60,7 +60,9 @@ impl Place {
             let slice = carving.plan(&name, None, len_bytes)?;
             carving.add(slice)?;
         }
-        Ok(Self::Slices { devices: specs, name, drivers: lab.drivers.clone() })
+        // At the end of the study the drives are with the drivers that they came from.
+        let devices = lab.devices.iter().map(Device::spec).collect::<Result<_>>()?;
+        Ok(Self::Slices { devices, name, drivers: lab.drivers.clone() })
     }
 
     /// Makes a drive of software for a series such as `softnvme:profile=tlc`.

@@ -30,13 +30,14 @@ use crate::study::place::refuse;
     args_conflicts_with_subcommands = true,
     after_help = "\
 The report is one self-contained HTML file; the numbers are beside it, in a .json file. Given devices are only read, \
-unless --allow-writes is given. With --rebind nothing on them may be in use: their block devices disappear and come \
+unless --allow-writes is given; the storage engine's figures need it, since stores are made on them. With --rebind nothing on them may be in use: their block devices disappear and come \
 back. The drives return to their driver at the end, also after Ctrl-C. After kill -9, run qpair floor --recover.
 
 Examples:
   qpair study
   qpair study --dir /mnt/fast --full --out fast.html
   qpair study --device /dev/nvme0n1 --device /dev/nvme1n1
+  qpair study --device /dev/nvme0n1 --device /dev/nvme1n1 --allow-writes
   sudo qpair study --device /dev/nvme0n1 --rebind
   qpair study --budget 10m
   qpair study --list

@@ -15,7 +15,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "s3-fig15",
         figure: "S3 Figure 15, sections 3.4 and 4.5",
-        shows: "lookups of a store by workers, over the kernel's interfaces, with ten times more data than memory, and with all in memory",
+        shows: "lookups of a store by workers, over each interface, with ten times more data than memory, and with all in memory",
         found: "In the engine io_uring was 2 % slower than libaio; its kernel thread took cores from the workers.",
         needs: "the study's own file, or devices that may be written",
         plan,
@@ -29,7 +29,7 @@ fn poll(_: &Lab) -> Plan {
 }
 
 fn plan(lab: &Lab) -> Plan {
-    let shown = [(Metric::IosPerS, Scale::Linear), (Metric::CpuUsPerIo, Scale::Linear)];
+    let shown = [(Metric::IosPerS, Scale::Log), (Metric::CpuUsPerIo, Scale::Log)];
     store_plan(lab, Plan::new("workers", Scale::Linear, &shown), |mut plan, _| {
         let few = lab.effort == Effort::Quick;
         let workers: Vec<u32> = [1, 2].into_iter().filter(|n| *n <= lab.cores()).collect();
