@@ -17,7 +17,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
 
 /// The number of blocking threads below the rung of tasks. More would need more memory than a store
 /// with pages of 16 KiB has here.
-const THREADS: u32 = 16;
+const THREADS: u32 = 8;
 
 /// A rung: its number, its name, and its point.
 type Rung = (u32, &'static str, Config);
@@ -71,7 +71,7 @@ fn rungs(lab: &Lab, name: &str, work: StoreWork) -> (Vec<Rung>, Option<Rung>) {
     let rungs = vec![
         (
             1,
-            "pages of 16 KiB, 16 blocking threads, parents from the root, one lock for I/O",
+            "pages of 16 KiB, 8 blocking threads, parents from the root, one lock for I/O",
             threads(from_root(large)).channels(Channels::OneLock),
         ),
         (2, "pages of 4 KiB", threads(from_root(small)).channels(Channels::OneLock)),
