@@ -59,6 +59,12 @@ impl Drivers {
         lent.push((name.to_owned(), Arc::downgrade(device)));
     }
 
+    /// Whether a soft drive of that name is shared: [`Drivers::lend_soft`].
+    #[must_use]
+    pub fn is_lent(&self, driver: &str, name: &str) -> bool {
+        driver == "softnvme" && self.lent(name).is_some()
+    }
+
     /// Returns the drive that was shared last under that name.
     pub(crate) fn lent(&self, name: &str) -> Option<Arc<NvmeDevice>> {
         let lent = self.all_lent().lock();
@@ -116,7 +122,9 @@ mod tests {
         let open = || drivers.nvme_device("softnvme", name).unwrap();
         let drive = open();
         assert!(!Arc::ptr_eq(&drive, &open()), "each is another");
+        assert!(!drivers.is_lent("softnvme", name));
         drivers.lend_soft(name, &drive);
+        assert!(drivers.is_lent("softnvme", name));
         assert!(Arc::ptr_eq(&drive, &open()));
         let other = drivers.nvme_device("softnvme", "size=1MiB,serial=other").unwrap();
         assert!(!Arc::ptr_eq(&drive, &other));

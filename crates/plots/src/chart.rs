@@ -73,11 +73,30 @@ impl Chart {
     }
 }
 
+/// Returns plots in which lines of different names look different, as far as there are looks.
+fn told_apart(charts: &[Chart]) -> Vec<Chart> {
+    let mut charts = charts.to_vec();
+    let mut known: Vec<(String, Look)> = Vec::new();
+    for line in charts.iter_mut().flat_map(|chart| &mut chart.lines) {
+        line.look = match known.iter().find(|(name, _)| *name == line.name) {
+            Some((_, look)) => *look,
+            None => {
+                let used: Vec<Look> = known.iter().map(|(_, look)| *look).collect();
+                let look = line.look.unless_used(&used);
+                known.push((line.name.clone(), look));
+                look
+            }
+        };
+    }
+    charts
+}
+
 /// Returns the plots, below one legend, as HTML.
 ///
 /// # Errors
 /// As [`Chart::figure`].
 pub fn charts(charts: &[Chart]) -> Result<String> {
+    let charts = told_apart(charts);
     let mut out = "<ul class=\"legend\">".to_owned();
     let mut names: Vec<&str> = Vec::new();
     for line in charts.iter().flat_map(|chart| &chart.lines) {
@@ -88,7 +107,7 @@ pub fn charts(charts: &[Chart]) -> Result<String> {
     }
     let class = if charts.len() == 1 { "plots single" } else { "plots" };
     let _ = writeln!(out, "</ul>\n<div class=\"{class}\">");
-    for chart in charts {
+    for chart in &charts {
         out += &chart.figure()?;
     }
     out += "</div>\n";

@@ -84,8 +84,19 @@ impl Look {
             if label.starts_with("io_uring") { 4 } else { place },
             |(_, at)| *at,
         );
-        let at = at % COLORS.len();
+        Self::at(at)
+    }
+
+    fn at(place: usize) -> Self {
+        let at = place % COLORS.len();
         Self { color: COLORS[at], mark: at }
+    }
+
+    /// Returns this look, or another one if `used` has it; this one if all are used.
+    pub(crate) fn unless_used(self, used: &[Self]) -> Self {
+        let is_free = |look: &Self| used.iter().all(|other| other.mark != look.mark);
+        let others = (0..COLORS.len()).rev().map(Self::at);
+        std::iter::once(self).chain(others).find(is_free).unwrap_or(self)
     }
 }
 

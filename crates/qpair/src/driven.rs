@@ -59,6 +59,11 @@ mod without {
             Self
         }
 
+        /// Always false: without drivers, there is no soft drive.
+        pub(crate) fn is_lent(&self, _driver: &str, _name: &str) -> bool {
+            false
+        }
+
         /// Returns `files`, an opener of files only.
         pub(crate) fn opening<F>(&self, files: F) -> F {
             files

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
 
-use crate::driven::{check_is_built, is_volatile};
+use crate::driven::{Drivers, check_is_built, is_volatile};
 use crate::options::{LogSpec, Options};
 
 /// The size of a new file in bytes, with room for superblocks and the first pages.
@@ -70,8 +70,9 @@ impl Members {
 
     /// Whether no part of the store exists yet, given the `missing` files. Then creating the store
     /// cannot destroy anything.
-    pub(crate) fn is_new(&self, missing: &[PathBuf]) -> bool {
-        missing.len() == self.paths().len() && !self.specs.iter().any(has_lasting_drive)
+    pub(crate) fn is_new(&self, missing: &[PathBuf], drivers: &Drivers) -> bool {
+        let is_kept = |spec: &DeviceSpec| has_kept_drive(spec, drivers);
+        missing.len() == self.paths().len() && !self.specs.iter().any(is_kept)
     }
 
     fn check_drivers(&self) -> Result<()> {
@@ -113,10 +114,13 @@ impl Members {
     }
 }
 
-/// Whether the specifier has a drive, not a file, whose data survives this process.
-fn has_lasting_drive(spec: &DeviceSpec) -> bool {
+/// Whether the specifier has a drive, not a file, that may have data: it survives this process, or
+/// this process keeps it.
+fn has_kept_drive(spec: &DeviceSpec, drivers: &Drivers) -> bool {
     spec.lowest().into_iter().any(|device| match device {
-        DeviceSpec::Driven { driver, name } => !is_volatile(driver, name),
+        DeviceSpec::Driven { driver, name } => {
+            !is_volatile(driver, name) || drivers.is_lent(driver, name)
+        }
         _ => false,
     })
 }

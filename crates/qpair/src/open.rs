@@ -46,7 +46,7 @@ pub(crate) fn open(options: &Options) -> Result<(Store, OpenReport)> {
 
 fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenReport)> {
     let missing = members.missing();
-    let all_missing = members.is_new(&missing);
+    let all_missing = members.is_new(&missing, &options.drivers);
     let part_missing = match missing.first().map(|path| check_missing(options, path, all_missing)) {
         Some(Err(error)) if !may_be_made_anew(options, members, &error) => return Err(error),
         checked => checked.transpose().err(),
@@ -170,7 +170,7 @@ pub(crate) fn with_devices<T>(options: &Options, make: &dyn Fn(Devices) -> Resul
     let members = Members::of(options)?;
     let missing = members.missing();
     if let Some(path) = missing.first() {
-        check_missing(options, path, members.is_new(&missing))?;
+        check_missing(options, path, members.is_new(&missing, &options.drivers))?;
     }
     check_missing_log(options, &members)?;
     let attempt = Attempt::new(options, &members, options.store.clone());

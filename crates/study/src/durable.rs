@@ -170,7 +170,7 @@ mod tests {
     fn file_systems_are_made_and_removed() {
         let build = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(build.parent().unwrap()).unwrap();
-        let means = Means::probe(&[], Vec::new());
+        let means = Means::probe(&[]);
         let usable = means.file_systems.iter().filter(|one| one.unavailable.is_none());
         let usable: Vec<String> = usable.map(|one| format!("{DURABLE}{}", one.name)).collect();
         if usable.is_empty() {

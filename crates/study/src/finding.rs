@@ -1,5 +1,6 @@
 //! Findings of the papers: what a test of each needs, and its judge.
 
+use crate::interface::USER_SPACE;
 use crate::need::{Here, Need};
 use crate::verdict::Evidence;
 use crate::view::View;
@@ -26,11 +27,12 @@ pub struct Finding {
 pub(crate) type Judged = Result<Vec<Evidence>, String>;
 
 impl Finding {
-    /// Whether the points of the finding come from drives made of software, so that its verdict is
-    /// on a model.
+    /// Whether the points of the finding come here from drives made of software, so that its
+    /// verdict is on a model.
     #[must_use]
-    pub fn is_of_model(&self) -> bool {
-        self.needs.contains(&Need::SoftDrive)
+    pub fn is_of_model(&self, here: &Here<'_>) -> bool {
+        let store = self.needs.contains(&Need::Stores(USER_SPACE));
+        self.needs.contains(&Need::SoftDrive) || store && here.means.user_space_store_is_model()
     }
 
     /// Returns what the machine lacks for the test, each as a sentence; empty if nothing.

@@ -40,6 +40,7 @@ pub(crate) fn run(config: &Config, lab: &Lab, length: Length, round: u32) -> Res
         .arg(format!("--filename={name}"))
         .arg(format!("--rw={order}{verb}"))
         .arg(format!("--ioengine={}", config.interface.trim_start_matches(FIO)))
+        .arg(format!("--offset={}", device.map_or(0, |device| device.reserved_bytes)))
         .arg(format!("--bs={}", config.block_bytes))
         .arg(format!("--iodepth={}", config.depth))
         .arg(format!("--numjobs={}", config.threads))

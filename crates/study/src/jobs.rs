@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_workload::{BlockSizes, Form, Job, Measured, Order, Target, TargetOrder, Verbs};
+use qpair_workload::{BlockSizes, Extent, Form, Job, Measured, Order, Target, TargetOrder, Verbs};
 
 use crate::config::{Assignment, Config, Pace};
 use crate::lab::{Lab, is_soft, mode, soft_drive};
@@ -53,8 +53,15 @@ fn job(config: &Config, lab: &Lab, length: Length, seed: u64, thread: usize) -> 
             Ok(Target { spec, create_bytes: None, sparse: false })
         })
         .collect::<Result<Vec<Target>>>()?;
+    // The beginning of the devices is kept for stores.
+    let devices = lab.devices.iter().skip(first).take(drives);
+    let reserved_bytes = match is_soft(&config.interface) {
+        true => 0,
+        false => devices.map(|device| device.reserved_bytes).max().unwrap_or(0),
+    };
     let mut job = Job::new(config.to_string(), targets[0].spec.clone(), mode);
     job.targets = targets;
+    job.offset = Extent::Bytes(reserved_bytes);
     job.target_order = TargetOrder::RoundRobin;
     job.clone = thread as u32;
     job.seed = seed.wrapping_add(thread as u64);

@@ -8,6 +8,8 @@
 //!   experiment that was not run, or failed runs. The finding is never assumed to hold, and never
 //!   counted as failed. The same is true of a part of a finding.
 
+use qpair_plots::Interval;
+
 use crate::config::Config;
 use crate::finding::Finding;
 use crate::outcome::Outcome;
@@ -64,7 +66,13 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
             let why = "the paper states no result to compare these figures with".to_owned();
             (Outcome::NotTestable, Some(why), evidence)
         }
-        Ok(evidence) => {
+        Ok(mut evidence) => {
+            if let Some(against) = &view.report.against {
+                for (at, part) in evidence.iter_mut().enumerate() {
+                    let range = against.range(finding.name, at, part.wanted);
+                    range.into_iter().for_each(|range| part.cover(range));
+                }
+            }
             let parts = evidence.iter().filter(|part| part.is_part());
             let outcome = Outcome::all(parts.map(|part| part.outcome));
             (outcome, reason(outcome, &evidence), evidence)
@@ -82,7 +90,7 @@ fn verdict(finding: &Finding, view: &View<'_>) -> Verdict {
         test: finding.test.to_owned(),
         outcome,
         why,
-        of_model: finding.is_of_model(),
+        of_model: finding.is_of_model(&view.report.here()),
         before,
         evidence,
     }
@@ -93,9 +101,19 @@ fn reason(outcome: Outcome, evidence: &[Evidence]) -> Option<String> {
     match outcome {
         Outcome::Undecided => {
             let unknown = |part: &Evidence| part.untested.is_none() && part.low.is_none();
-            Some(match evidence.iter().any(unknown) {
-                true => "too few blocks of runs, or too short ones: no interval".to_owned(),
-                false => "the interval includes the threshold".to_owned(),
+            // The threshold is outside of the interval, and inside of it with the earlier studies.
+            let is_old = |part: &Evidence| {
+                let alone = Interval { mid: part.mid, bounds: part.low.zip(part.high) };
+                let judged = part.wanted.map(|wanted| wanted.judge(&alone));
+                part.sessions.is_some() && judged.is_some_and(|judged| judged != part.outcome)
+            };
+            let old = evidence.iter().find(|part| is_old(part)).and_then(|part| part.sessions);
+            Some(match (evidence.iter().any(unknown), old) {
+                (true, _) => "too few blocks of runs, or too short ones: no interval".to_owned(),
+                (false, Some((least, most))) => format!(
+                    "studies of this machine in the same state differ: from {least} to {most}"
+                ),
+                (false, None) => "the interval includes the threshold".to_owned(),
             })
         }
         Outcome::NotTestable => {

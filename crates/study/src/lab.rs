@@ -67,6 +67,14 @@ pub struct Device {
     /// driver: [`crate::Lent`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_driver_spec: Option<String>,
+    /// The bytes at the beginning that are kept for stores; other points use those behind.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reserved_bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl Device {
@@ -106,6 +114,7 @@ impl Device {
                 .collect(),
             below,
             own_driver_spec: None,
+            reserved_bytes: 0,
         })
     }
 
@@ -134,7 +143,10 @@ impl Device {
     }
 
     /// Returns the specifier by which `interface` opens the device.
-    pub(crate) fn spec_under(&self, interface: &str) -> Result<DeviceSpec> {
+    ///
+    /// # Errors
+    /// `Invalid` if a specifier is malformed, which can happen in a stored report.
+    pub fn spec_under(&self, interface: &str) -> Result<DeviceSpec> {
         match &self.own_driver_spec {
             Some(spec) if [USER_SPACE, USER_SCSI].contains(&interface) => DeviceSpec::parse(spec),
             _ => Ok(spec_for(&self.spec()?, interface)),
@@ -278,11 +290,6 @@ impl Lab {
             means: &self.means,
             boots: None,
         }
-    }
-
-    /// Whether stores can be run over an interface: [`STORE_KERNEL`] or [`USER_SPACE`].
-    pub(crate) fn stores_over(&self, interface: &str) -> bool {
-        self.means.stores.iter().any(|one| one == interface)
     }
 
     /// Whether drives are rebound from one driver to another during the study.

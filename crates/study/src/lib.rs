@@ -48,6 +48,7 @@ mod report;
 mod run;
 mod session;
 mod store;
+mod store_place;
 mod stored;
 #[cfg(test)]
 mod synthetic;
@@ -57,7 +58,7 @@ mod verdict;
 mod view;
 
 pub use advice::{Advice, Answer, Choice, Question, advise, answer};
-pub use against::{Against, Boot};
+pub use against::{Against, Boot, EarlierValues};
 pub use config::{Assignment, Channels, Config, Mix, Pace};
 pub use diff::{Diff, PointDiff, VerdictDiff, diff};
 pub use experiment::{Experiment, Group, Plan, Scale, Series, Shown};
@@ -82,5 +83,6 @@ pub use qpair_workload::Watcher;
 pub use report::{ExperimentReport, Point, Resolution, Settings, StudyReport, Twins};
 pub use run::{Outside, run};
 pub use store::{StoreFigures, StoreUse, StoreWork};
+pub use store_place::{is_on_devices, slice_bytes, slice_name};
 pub use text::to_text;
 pub use verdict::{Evidence, Verdict};

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lab::Device;
+use crate::lab::{Device, USER_SPACE, is_soft};
 
 /// Means of a machine beside its cores, devices and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,11 +20,24 @@ pub struct Means {
     pub file_systems: Vec<FileSystem>,
     /// The workloads of the program `qpair-peers`; empty if it is not installed.
     pub peers: Vec<String>,
-    /// The interfaces over which stores can be run.
+    /// The interfaces over which stores can be run: [`STORE_KERNEL`] for those of the devices, and
+    /// the series of the user-space driver, which is a soft drive where the driver has no other.
     pub stores: Vec<String>,
+    /// The reason why no store can be made; `None` if one can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_stores: Option<String>,
+    /// The reason why no store can be made over the user-space driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_user_space_stores: Option<String>,
+    /// The reason why `qpair-peers` cannot be used although it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_peers: Option<String>,
     /// The index of the device that is a Linux md array.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub md: Option<u32>,
+    /// The reason why no device can be a Linux md array; `None` if one can be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_md: Option<String>,
     /// The index of the device that a qpair target serves to this guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub served: Option<u32>,
@@ -46,9 +59,9 @@ pub struct FileSystem {
 pub(crate) const FILE_SYSTEMS: [&str; 2] = ["ext4", "btrfs"];
 
 impl Means {
-    /// Examines this machine. `stores` are the interfaces over which stores can be run.
+    /// Examines this machine, without the places of stores: [`crate::Lab::place_stores`].
     #[must_use]
-    pub fn probe(devices: &[Device], stores: Vec<String>) -> Self {
+    pub fn probe(devices: &[Device]) -> Self {
         let place = |is_it: fn(&str) -> bool| {
             let of = |device: &Device| device.first_disk().is_some_and(is_it);
             devices.iter().position(of).map(|at| at as u32)
@@ -58,11 +71,27 @@ impl Means {
             counters: qpair_workload::counts_cache_misses(),
             file_systems: FILE_SYSTEMS.map(FileSystem::probe).into(),
             peers: said_by("qpair-peers", "--help").map_or_else(Vec::new, |text| workloads(&text)),
-            stores,
+            stores: Vec::new(),
+            no_stores: None,
+            no_user_space_stores: None,
+            no_peers: None,
+            no_md: (!Path::new("/proc/mdstat").exists())
+                .then(|| "the kernel has no md: there is no /proc/mdstat".to_owned()),
             md: place(|disk| disk.starts_with("md")),
             served: place(is_served),
             data_sheet_ios_per_s: None,
         }
+    }
+
+    /// Returns the series of stores over the user-space driver: [`USER_SPACE`], or that of a soft
+    /// drive.
+    pub(crate) fn user_space_store(&self) -> Option<&str> {
+        self.stores.iter().map(String::as_str).find(|one| *one == USER_SPACE || is_soft(one))
+    }
+
+    /// Whether stores over the user-space driver are on a drive made of software.
+    pub(crate) fn user_space_store_is_model(&self) -> bool {
+        self.user_space_store().is_some_and(is_soft)
     }
 }
 
@@ -122,7 +151,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_examined() {
-        let means = Means::probe(&[], vec!["io_uring".to_owned()]);
+        let means = Means::probe(&[]);
         let names: Vec<&str> = means.file_systems.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, FILE_SYSTEMS);
         let root = rustix::process::geteuid().is_root();

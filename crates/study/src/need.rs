@@ -72,7 +72,9 @@ impl Need {
             Self::Fio => "fio".to_owned(),
             Self::FileSystem(name) => format!("root and {name}"),
             Self::Peers(_) => "qpair-peers".to_owned(),
-            Self::Stores(USER_SPACE) => "a store over the user-space driver".to_owned(),
+            Self::Stores(USER_SPACE) => {
+                "a store over the user-space driver, on a model if there is no drive".to_owned()
+            }
             Self::Stores(_) => "a store".to_owned(),
             Self::Md => "an md array of the drives".to_owned(),
             Self::Guest => "a guest with a disk of a qpair target".to_owned(),
@@ -116,6 +118,7 @@ impl Need {
                     Some(known) => known.unavailable.clone(),
                 }
             }
+            Self::Peers(_) if here.means.no_peers.is_some() => here.means.no_peers.clone(),
             Self::Peers(workload) => match &here.means.peers[..] {
                 [] => Some("the program qpair-peers (crates/peers) is not installed".to_owned()),
                 known => unless(
@@ -123,20 +126,19 @@ impl Need {
                     format!("qpair-peers has no workload {workload}"),
                 ),
             },
+            Self::Stores(USER_SPACE) => match here.means.user_space_store() {
+                Some(_) => None,
+                None => Some(no_store(&[&here.means.no_user_space_stores, &here.means.no_stores])),
+            },
             Self::Stores(interface) => unless(
                 here.means.stores.iter().any(|one| one == interface),
-                match interface {
-                    USER_SPACE => {
-                        "a study makes its stores in files, which the user-space driver does not reach"
-                            .to_owned()
-                    }
-                    _ => "a study makes a store in a file of --dir, where no device is given"
-                        .to_owned(),
-                },
+                no_store(&[&here.means.no_stores]),
             ),
-            Self::Md => {
-                unless(here.means.md.is_some(), "no device of the study is an md array".to_owned())
-            }
+            Self::Md if here.means.md.is_some() => None,
+            Self::Md => Some(here.means.no_md.clone().unwrap_or_else(|| {
+                "no device of the study is an md array: name one over the other devices last"
+                    .to_owned()
+            })),
             Self::Guest => unless(
                 here.means.served.is_some(),
                 "no device of the study is a disk that a qpair target serves to this guest \
@@ -161,6 +163,12 @@ fn cores(have: u32, least: u32) -> String {
         0 | 1 => format!("one core only may be used, of {least}"),
         _ => format!("{have} cores may be used, of {least}"),
     }
+}
+
+/// Returns the first reason that is known. Studies of older versions have none.
+fn no_store(reasons: &[&Option<String>]) -> String {
+    let known = reasons.iter().find_map(|reason| reason.as_ref());
+    known.cloned().unwrap_or_else(|| "no place for stores was looked for".to_owned())
 }
 
 fn few_drives(here: &Here<'_>, least: u32) -> String {

@@ -286,10 +286,13 @@ impl StudyReport {
     }
 
     /// Returns the smallest difference that the study can detect; `None` unless points were
-    /// compared with themselves more than once.
+    /// compared with themselves three times or more.
     #[must_use]
     pub fn resolution(&self) -> Option<Resolution> {
         let pairs: Vec<(f64, f64)> = self.twins.iter().map(|twins| twins.ios_per_s).collect();
+        if pairs.len() < PAIRS_MIN {
+            return None;
+        }
         let (low, high) = Interval::of_ratios(&pairs)?.bounds?;
         // Half of the interval of the mean, as a factor.
         let half = (high / low).sqrt();
@@ -372,6 +375,9 @@ impl StudyReport {
 
 /// The greatest distance in time, in seconds, of two runs that are compared.
 pub(crate) const NEAR_S: f64 = 10.0;
+
+/// The number of pairs of runs below which their spread says nothing.
+const PAIRS_MIN: usize = 3;
 
 /// The share of the highest throughput above which throughput counts as the highest.
 const CEILING: f64 = 0.95;

@@ -23,7 +23,7 @@ use crate::experiment::Experiment;
 use crate::judge::{Comparison, comparisons};
 use crate::lab::{
     BARE_CALL, DURABLE, EMPTY_POLL, FLOOR, Lab, SOFT_FLOOR, TASK_SWITCH, THREAD_SWITCH, USER_SCSI,
-    USER_SPACE, is_soft,
+    USER_SPACE, is_kernel_s, is_soft,
 };
 use crate::measure::{Measure, digits};
 use crate::options::Options;
@@ -46,7 +46,8 @@ impl Driver {
             USER_SPACE | USER_SCSI | FLOOR => Some(Self::Own),
             BARE_CALL | EMPTY_POLL | THREAD_SWITCH | TASK_SWITCH | SOFT_FLOOR => None,
             name if is_soft(name) || name.starts_with(DURABLE) => None,
-            _ if config.store.is_some() => None,
+            // Stores of other engines are in a folder.
+            name if config.store.is_some() && !is_kernel_s(name) => None,
             _ => Some(Self::Kernel),
         }
     }
@@ -105,6 +106,9 @@ pub(crate) fn run_with(
     report.means.clone_from(&lab.means);
     report.experiments = options.experiments.iter().map(|one| planned(one, lab)).collect();
     let blocks = blocks(&report.experiments);
+    if blocks.iter().flatten().next().is_none() {
+        return Err(nothing_to_measure(&report.experiments));
+    }
     report.points = blocks.iter().flatten().flatten().cloned().map(empty_point).collect();
     let mut session = Session {
         report,
@@ -196,7 +200,8 @@ where
         let mut round = self.settings.repeat;
         for block in 0..count {
             let is_wanted = block < self.settings.compared_min;
-            if !is_wanted && comparisons(&self.report).iter().all(|one| one.clear) {
+            let open = comparisons(&self.report);
+            if open.is_empty() || !is_wanted && open.iter().all(|one| one.clear) {
                 return Ok(());
             }
             self.wait_until(begun_s + f64::from(block) * block_s)?;
@@ -276,6 +281,15 @@ const LOOK_S: f64 = 0.2;
 
 fn interrupted() -> Error {
     Error::new(ErrorKind::Io, "the study was interrupted")
+}
+
+/// Returns the error of a study whose experiments have no point here, with the reasons.
+fn nothing_to_measure(experiments: &[ExperimentReport]) -> Error {
+    let reason = |one: &ExperimentReport| format!("{}: {}", one.name, one.plan.skipped.join("; "));
+    let reasons: Vec<String> = experiments.iter().map(reason).collect();
+    let what = format!("nothing can be measured here; {}", reasons.join("; "));
+    Error::new(ErrorKind::Unsupported, what)
+        .hint("qpair study --list shows the needs of each experiment")
 }
 
 /// Joins comparisons that share points: these are run once for all of them. The points of a round

@@ -52,6 +52,10 @@ pub struct Evidence {
     /// The reason why this part of the claim could not be tested; it has no number then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untested: Option<String>,
+    /// The lowest and the highest value in this study and in earlier ones of the same machine in the
+    /// same state, if there are any. The outcome covers them too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<(f64, f64)>,
 }
 
 impl Verdict {
@@ -81,6 +85,7 @@ impl Evidence {
             wanted: None,
             outcome: Outcome::Holds,
             untested: None,
+            sessions: None,
         }
     }
 
@@ -91,6 +96,17 @@ impl Evidence {
             untested: Some(why.into()),
             ..Self::told(what, Interval { mid: 0.0, bounds: None })
         }
+    }
+
+    /// Widens the interval to the values of earlier studies, and judges it again. The spread within
+    /// a study says nothing about the difference between two days.
+    pub(crate) fn cover(&mut self, (least, most): (f64, f64)) {
+        let (Some(wanted), Some(low), Some(high)) = (self.wanted, self.low, self.high) else {
+            return;
+        };
+        self.sessions = Some((least.min(self.mid), most.max(self.mid)));
+        let bounds = Some((low.min(least), high.max(most)));
+        self.outcome = wanted.judge(&Interval { mid: self.mid, bounds });
     }
 
     /// Whether the number is a part of the claim, and not for information only.

@@ -7,9 +7,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use qpair::inspect::holds_store;
 use qpair_block::DeviceSpec;
-use qpair_study::{
-    Device, Effort, Lab, Means, Mix, OwnFile, STORE_KERNEL, Watcher, cpus, interfaces,
-};
+use qpair_study::{Device, Effort, Lab, Means, Mix, OwnFile, Watcher, cpus, interfaces};
 use qpair_workload::{Live, Observer, prefill};
 
 use crate::failure::{Exit, Failure, Result};
@@ -65,17 +63,10 @@ impl DeviceArgs {
             own = Some(file);
         }
         let interfaces = interfaces(&devices);
-        let means = self.means(&devices);
+        let means = Means::probe(&devices);
         let (cpus, drivers, mix) = (cpus()?, crate::interrupt::drivers(), Mix::default());
         let folder = self.dir.clone();
         Ok((Lab { cpus, drivers, devices, interfaces, effort, means, folder, mix }, own))
-    }
-
-    /// Examines the machine. Stores are made in files, where no device is given.
-    pub(crate) fn means(&self, devices: &[Device]) -> Means {
-        let stores =
-            if self.devices.is_empty() { vec![STORE_KERNEL.to_owned()] } else { Vec::new() };
-        Means::probe(devices, stores)
     }
 }
 

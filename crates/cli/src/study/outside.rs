@@ -33,13 +33,19 @@ impl Runner {
         }
     }
 
-    fn store(&mut self, config: &Config, ramp_s: f64, run_s: f64) -> qpair::Result<Measure> {
+    fn store(
+        &mut self,
+        config: &Config,
+        lab: &Lab,
+        ramp_s: f64,
+        run_s: f64,
+    ) -> qpair::Result<Measure> {
         let (ramp_s, run_s) = (ramp_s.max(SHORTEST_S.0), run_s.max(SHORTEST_S.1));
         match config.store {
             Some(store) if Peers::are_of(config) => {
-                self.peers.run(&mut self.stores, config, store, ramp_s, run_s)
+                self.peers.run(&mut self.stores, config, lab, store, ramp_s, run_s)
             }
-            _ => self.stores.run(config, ramp_s, run_s),
+            _ => self.stores.run(config, lab, ramp_s, run_s),
         }
     }
 
@@ -136,11 +142,14 @@ impl Watcher for Quiet<'_> {
 impl Outside for Runner {
     fn run(&mut self, config: &Config, lab: &Lab, ramp_s: f64, run_s: f64) -> Result<Measure> {
         if config.interface.starts_with(FLOOR) {
+            if config.writes() && config.interface == FLOOR {
+                self.stores.spoil();
+            }
             return self.floor(config, lab, ramp_s, run_s);
         }
         let found = match config.interface.as_str() {
             TASK_SWITCH => self.task_switch(run_s),
-            _ => self.store(config, ramp_s, run_s),
+            _ => self.store(config, lab, ramp_s, run_s),
         };
         found.map_err(|error| Error::new(ErrorKind::Io, format!("running a store: {error}")))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use qpair_study::{Config, Measure, StoreUse, StoreWork};
+use qpair_study::{Config, Lab, Measure, StoreUse, StoreWork};
 
 use super::stores::Stores;
 
@@ -42,6 +42,7 @@ impl Peers {
         &mut self,
         own: &mut Stores,
         config: &Config,
+        lab: &Lab,
         store: StoreUse,
         ramp_s: f64,
         run_s: f64,
@@ -50,7 +51,7 @@ impl Peers {
         if store.work != StoreWork::Tpcc {
             return Err(failed("qpair-peers runs TPC-C only".to_owned()));
         }
-        let memory = own.memory_bytes(store)?;
+        let memory = own.memory_bytes(lab, store)?;
         let (number, scale) = (self.made.len(), own.scale());
         let folder = self.made.entry((config.interface.clone(), store.page_bytes));
         let folder = folder.or_insert_with(|| {

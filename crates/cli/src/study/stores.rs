@@ -1,4 +1,4 @@
-//! The stores of a study: each is created in its folder when it is first needed, and removed at the
+//! The stores of a study: each is created in its place when it is first needed, and removed at the
 //! end.
 
 use std::collections::HashMap;
@@ -6,10 +6,13 @@ use std::path::PathBuf;
 
 use qpair_bench::tpcc::{Scale, TPCC_TABLES, TpccLatency, TpccOptions, run_tpcc};
 use qpair_bench::{PartReport, RunOptions, StoreKv, StoreKvOptions, Workload, run, warm};
-use qpair_block::DeviceSpec;
 use qpair_drivers::Drivers;
-use qpair_study::{Config, Effort, Lab, Measure, StoreFigures, StoreUse, StoreWork};
+use qpair_study::{
+    Config, Effort, Lab, Measure, SOFT_DRIVE, StoreFigures, StoreUse, StoreWork, USER_SPACE,
+    is_on_devices,
+};
 
+use super::place::Place;
 use crate::interrupt::Interrupt;
 
 /// The memory for pages while a store is filled, in bytes.
@@ -24,20 +27,29 @@ pub(crate) struct Stores {
     drivers: Drivers,
     effort: Effort,
     interrupt: Interrupt,
-    made: HashMap<(StoreWork, u32), Made>,
+    made: HashMap<Key, Made>,
     /// The operations per second when each task starts the next operation after the last.
     peaks: HashMap<Config, f64>,
 }
 
 struct Made {
-    path: PathBuf,
+    place: Place,
     used_bytes: u64,
 }
 
-impl Drop for Made {
-    fn drop(&mut self) {
-        // The error is ignored: the file's name says which process made it.
-        let _ = std::fs::remove_file(&self.path);
+/// The properties in which stores differ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    work: StoreWork,
+    page_bytes: u32,
+    /// The series of a drive made of software, if the store is on one.
+    soft: Option<String>,
+}
+
+impl Key {
+    fn of(store: StoreUse, interface: &str) -> Self {
+        let soft = interface.starts_with(SOFT_DRIVE).then(|| interface.to_owned());
+        Self { work: store.work, page_bytes: store.page_bytes, soft }
     }
 }
 
@@ -81,26 +93,42 @@ impl Stores {
     }
 
     /// Returns the memory of a store's point, in bytes, and makes the store if it is not there.
-    pub(crate) fn memory_bytes(&mut self, store: StoreUse) -> qpair::Result<u64> {
-        self.make(store)?;
-        let made = self.made.get(&(store.work, store.page_bytes));
+    pub(crate) fn memory_bytes(&mut self, lab: &Lab, store: StoreUse) -> qpair::Result<u64> {
+        self.make(lab, store, AUTO)?;
+        let made = self.made.get(&Key::of(store, AUTO));
         let used = made.map_or(0, |made| made.used_bytes);
         Ok(used * 100 / u64::from(store.data_percent.max(1)))
     }
 
     /// Creates and fills a store, unless it exists already.
-    fn make(&mut self, store: StoreUse) -> qpair::Result<()> {
-        let key = (store.work, store.page_bytes);
+    fn make(&mut self, lab: &Lab, store: StoreUse, interface: &str) -> qpair::Result<()> {
+        let key = Key::of(store, interface);
         if self.made.contains_key(&key) {
             return Ok(());
         }
-        let number = self.made.len();
-        let name = format!("qpair-study-{}-{number}.qpair", std::process::id());
-        // From here on the file is removed, whatever happens.
-        let mut made = Made { path: self.folder.join(name), used_bytes: 0 };
-        let filling = Config::new("auto", 0).depth(16);
+        let interface = match &key.soft {
+            Some(series) => series,
+            None if interface == USER_SPACE => USER_SPACE,
+            None => AUTO,
+        };
+        let failed = |error| qpair::Error::block(error, "making the place of a store");
+        // From here on the place is removed, whatever happens.
+        let place = match &key.soft {
+            Some(series) => Place::soft(&self.drivers, series, store).map_err(failed)?,
+            None if is_on_devices(&lab.devices) => {
+                Place::slices(lab, interface, store).map_err(failed)?
+            }
+            None => Place::file(&self.folder, self.made.len()),
+        };
+        let mut made = Made { place, used_bytes: 0 };
+        let filling = Config::new(interface, 0).depth(16);
+        let path: PathBuf = made.place.spec(lab, &filling).map_err(failed)?.to_string().into();
+        if made.place.must_be_formatted() {
+            let empty = qpair::Options::new(&path).drivers(&self.drivers).format(true).force(true);
+            empty.page_size(store.page_bytes as usize).open()?.close()?;
+        }
         let asked = Asked {
-            path: made.path.clone(),
+            path: path.clone(),
             memory_bytes: FILLING_BYTES,
             config: &filling,
             store,
@@ -109,7 +137,7 @@ impl Stores {
             run_s: 0.01,
         };
         self.measure(&asked)?;
-        let there = qpair::Options::new(&made.path).drivers(&self.drivers).open()?;
+        let there = qpair::Options::new(&path).drivers(&self.drivers).open()?;
         let report = there.report();
         made.used_bytes = (report.pages - report.free_pages) * report.page_size as u64;
         there.close()?;
@@ -223,10 +251,16 @@ impl Stores {
         })
     }
 
+    /// Forgets the stores on devices after a run that has written over them.
+    pub(crate) fn spoil(&mut self) {
+        self.made.retain(|_, made| !matches!(made.place, Place::Slices { .. }));
+    }
+
     /// Runs a point of a store.
     pub(crate) fn run(
         &mut self,
         config: &Config,
+        lab: &Lab,
         ramp_s: f64,
         run_s: f64,
     ) -> qpair::Result<Measure> {
@@ -234,7 +268,7 @@ impl Stores {
             let what = "the point has no store";
             return Err(qpair::Error::new(qpair::ErrorKind::Invalid, what));
         };
-        self.make(store)?;
+        self.make(lab, store, &config.interface)?;
         let mut rate_per_s = None;
         if let Some(percent) = store.rate_percent {
             let closed =
@@ -242,19 +276,21 @@ impl Stores {
             let peak = match self.peaks.get(&closed) {
                 Some(peak) => *peak,
                 None => {
-                    let peak = self.run(&closed, ramp_s, PEAK_S)?.ios_per_s;
+                    let peak = self.run(&closed, lab, ramp_s, PEAK_S)?.ios_per_s;
                     self.peaks.insert(closed, peak);
                     peak
                 }
             };
             rate_per_s = Some(peak * f64::from(percent) / 100.0);
         }
-        let Some(made) = self.made.get(&(store.work, store.page_bytes)) else {
+        let Some(made) = self.made.get(&Key::of(store, &config.interface)) else {
             let what = "the store that was made just now has disappeared";
             return Err(qpair::Error::new(qpair::ErrorKind::NotFound, what));
         };
+        let spec = made.place.spec(lab, config);
+        let spec = spec.map_err(|error| qpair::Error::block(error, "finding a store"))?;
         self.measure(&Asked {
-            path: config.channels.over(DeviceSpec::File(made.path.clone())).to_string().into(),
+            path: spec.to_string().into(),
             memory_bytes: made.used_bytes * 100 / u64::from(store.data_percent.max(1)),
             config,
             store,
@@ -265,7 +301,14 @@ impl Stores {
     }
 }
 
+/// The interface over which a store is filled, except over the user-space driver.
+const AUTO: &str = "auto";
+
+/// Returns the mode of a kernel's interface; that of other interfaces is not used.
 fn mode(interface: &str) -> qpair::Result<qpair::Mode> {
+    if interface == USER_SPACE || interface.starts_with(SOFT_DRIVE) {
+        return Ok(qpair::Mode::default());
+    }
     let invalid = |why| qpair::Error::new(qpair::ErrorKind::Invalid, format!("{interface}: {why}"));
     interface.parse().map_err(invalid)
 }

@@ -162,6 +162,38 @@ fn a_store_is_part_of_a_study() {
 }
 
 #[test]
+fn stores_are_made_on_devices_that_may_be_written() {
+    let directory = Directory::new();
+    for name in ["a", "b"] {
+        std::fs::File::create(directory.path(name)).unwrap().set_len(1 << 30).unwrap();
+    }
+    let words = "study --device a --device b --quick --repeat 1 --seconds-per-point 0.05 --experiment s3-fig16";
+    // Writes of other points come between the runs of the stores.
+    let all = format!("{words} --experiment s3-fig2b --allow-writes");
+    if !ran(directory.run(&all)) {
+        return;
+    }
+    directory.run(words).failed(3, &["nothing can be measured", "which takes --allow-writes"]);
+    let study: Value = serde_json::from_str(&directory.text("study.json")).unwrap();
+    let points = study["points"].as_array().unwrap();
+    let stores: Vec<&Value> = points.iter().filter(|one| one["store"].is_object()).collect();
+    assert_eq!(stores.len(), 2, "{study}");
+    for point in stores {
+        assert!(point["errors"].is_null() && point["runs"][0].is_object(), "{point}");
+    }
+    let slices = directory.json("carve list --json a");
+    assert_eq!(slices["slices"].as_array().map(Vec::len), Some(0), "{slices}");
+    // The next study finds the map of the last one, and no other's.
+    directory.run(&all).done();
+    directory.run("carve create b other --size 1MiB").done();
+    directory.run(&all).failed(3, &["has the slices other"]);
+    directory.run("put c k v").done();
+    directory
+        .run("study --device c --allow-writes --experiment s3-fig2b")
+        .failed(3, &["c, which holds a qpair store"]);
+}
+
+#[test]
 fn an_interrupted_study_leaves_nothing() {
     let directory = Directory::new();
     std::fs::create_dir(directory.path("own")).unwrap();

@@ -246,7 +246,7 @@ pub(super) const CASES: &[(&str, Change, Change)] = &[
         |_, m| m.kernel_share = 0.5,
         |_, m| m.kernel_share = 0.9),
     ("s3-sqpoll",
-        |c, m| if is(c, "io_uring+k") { slower(m, 1.2); m.cpu_us_per_io *= 1.2 },
+        |c, m| if c.interface.starts_with("io_uring+k") { slower(m, 1.2); m.cpu_us_per_io *= 1.2 },
         |c, m| if is(c, "io_uring") { slower(m, 1.2) }),
     ("s3-uring-libaio",
         |c, m| if is(c, "io_uring") { m.cpu_us_per_io *= 1.02 } else if is(c, "io_uring+p") { m.cpu_us_per_io /= 1.06 },

@@ -23,7 +23,7 @@ use crate::finding::Finding;
 mod prelude {
     pub(super) use crate::config::{Assignment, Channels, Config, Pace};
     pub(super) use crate::experiment::{
-        Experiment, Plan, Scale, by_interface, cores_words, counts, series, several_devices,
+        Experiment, Plan, Scale, Series, by_interface, cores_words, counts, series, several_devices,
     };
     pub(super) use crate::finding::{Finding, Judged};
     pub(super) use crate::lab::{
@@ -95,6 +95,7 @@ pub(crate) static PAPERS: [Paper; 5] = [
             Part { experiments: s3::figure12::EXPERIMENTS, rows: s3::figure12::ROWS },
             Part { experiments: s3::figure15::EXPERIMENTS, rows: s3::figure15::ROWS },
             Part { experiments: s3::figure13::EXPERIMENTS, rows: s3::figure13::ROWS },
+            Part { experiments: s3::ladder::EXPERIMENTS, rows: &[] },
             Part { experiments: s3::figure14::EXPERIMENTS, rows: s3::figure14::ROWS },
             Part { experiments: s3::figure16::EXPERIMENTS, rows: s3::figure16::ROWS },
             Part { experiments: s3::figure17::EXPERIMENTS, rows: s3::figure17::ROWS },

@@ -9,7 +9,7 @@ use super::cases::{
 use super::*;
 use crate::finding::Finding;
 use crate::judge::judge;
-use crate::lab::{InterfaceReport, Lab, USER_SCSI, USER_SPACE};
+use crate::lab::{InterfaceReport, Lab, STORE_KERNEL, USER_SCSI, USER_SPACE};
 use crate::outcome::Outcome;
 use crate::synthetic::{slower, speed, study, study_in};
 use crate::verdict::Verdict;
@@ -106,7 +106,7 @@ fn what_a_machine_lacks_is_computed() {
         ("s3-gap", &|lab| lab.means.peers.retain(|one| one != "lookup"), "has no workload lookup"),
         ("s3-rung-raid", &|lab| lab.means.md = None, "no device of the study is an md array"),
         ("s2-guest-reads", &|lab| lab.means.served = None, "qpair target serves to this guest"),
-        ("s3-parents", &|lab| lab.means.stores.clear(), "in a file of --dir"),
+        ("s3-parents", &|lab| lab.means.stores.clear(), "no place for stores"),
         ("s4-cliff", &|lab| lab.devices[3].may_write = false, "--allow-writes"),
     ];
     for (name, change, why) in all {
@@ -128,6 +128,34 @@ fn what_a_machine_lacks_is_computed() {
     assert!(why("s3-mitigations").contains("is not known"), "{}", why("s3-mitigations"));
     other.cores = 3;
     assert!(report.compare_with(&other).unwrap_err().contains("3 cores"));
+}
+
+/// Where the user-space driver has no drive, its findings are of a model, and compare processor
+/// time: throughput would compare the model's speed with that of the devices.
+#[test]
+fn a_soft_drive_s_speed_is_not_compared() {
+    let mut lab = everything();
+    lab.means.stores = vec![STORE_KERNEL.to_owned(), "softnvme:profile=tlc".to_owned()];
+    lab.interfaces.retain(|interface| interface.name != USER_SPACE);
+    let experiments = vec![find("s3-fig15").unwrap(), find("s3-fig16").unwrap()];
+    let report = study_in(&lab, experiments, |config, round| {
+        let mut measure = speed(config, round, 100e3);
+        // The model is ten times as slow as the devices, and costs half of the processor time.
+        if config.interface.starts_with("softnvme") {
+            slower(&mut measure, 10.0);
+            let lookup = config.store.is_some_and(|store| store.work == crate::StoreWork::Lookup);
+            measure.cpu_us_per_io /= if lookup { 1.5 } else { 1.05 };
+        }
+        Some(measure)
+    });
+    let of = |name: &str| report.verdicts.iter().find(|one| one.finding == name).unwrap();
+    let rung = of("s3-rung-spdk");
+    assert!(rung.of_model && rung.outcome == Outcome::Holds, "{rung:#?}");
+    assert!(rung.evidence.iter().all(|part| part.what.contains("of processor time")), "{rung:#?}");
+    assert!(of("s3-few-cores").of_model && of("s3-polled-engine").of_model);
+    // The kernel's part of this finding is of the machine.
+    let shares = of("s3-cpu-shares");
+    assert!(!shares.of_model && shares.evidence[1].what.contains("on a model"), "{shares:#?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `qpair study --list`.
 
 use qpair_study::{
-    Effort, Finding, Here, Lab, Mix, Options, catalogue, commands, cpus, interfaces,
+    Effort, Finding, Here, Lab, Means, Mix, Options, catalogue, commands, cpus, interfaces,
 };
 use serde::Serialize;
 
@@ -35,16 +35,17 @@ pub(super) fn list(
             })
             .collect();
     }
-    let lab = Lab {
+    let mut lab = Lab {
         cpus: cpus()?,
         drivers: crate::interrupt::drivers(),
-        means: args.means(&devices),
+        means: Means::probe(&devices),
         folder: args.folder().to_owned(),
         devices,
         interfaces,
         effort,
         mix: Mix::default(),
     };
+    lab.place_stores();
     let settings = options.settings(lab.effort);
     let experiments: Vec<Listed> = options
         .experiments
@@ -154,7 +155,7 @@ impl ListedFinding {
             claim: finding.claim,
             experiment: finding.experiment,
             test: finding.words(),
-            of_model: finding.is_of_model(),
+            of_model: finding.is_of_model(here),
             needs: finding.needs.iter().map(|need| need.words()).collect(),
             lacks: finding.lacks(here),
         }

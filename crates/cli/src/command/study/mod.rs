@@ -18,6 +18,7 @@ use crate::show::text::utc;
 use crate::study::files::{check_out_file, read_study, same_file, write};
 use crate::study::lab::{DeviceArgs, Watch};
 use crate::study::outside::Runner;
+use crate::study::place::refuse;
 
 /// Repeat the papers' experiments on this machine, and report the best interface and why
 ///
@@ -29,13 +30,14 @@ use crate::study::outside::Runner;
     args_conflicts_with_subcommands = true,
     after_help = "\
 The report is one self-contained HTML file; the numbers are beside it, in a .json file. Given devices are only read, \
-unless --allow-writes is given. With --rebind nothing on them may be in use: their block devices disappear and come \
+unless --allow-writes is given; the storage engine's figures need it, since stores are made on them. With --rebind nothing on them may be in use: their block devices disappear and come \
 back. The drives return to their driver at the end, also after Ctrl-C. After kill -9, run qpair floor --recover.
 
 Examples:
   qpair study
   qpair study --dir /mnt/fast --full --out fast.html
   qpair study --device /dev/nvme0n1 --device /dev/nvme1n1
+  qpair study --device /dev/nvme0n1 --device /dev/nvme1n1 --allow-writes
   sudo qpair study --device /dev/nvme0n1 --rebind
   qpair study --budget 10m
   qpair study --list
@@ -227,20 +229,21 @@ impl Study {
     fn measure(&self) -> Result<Option<StudyReport>> {
         let interrupt = Interrupt::install()?;
         let watch = Watch::new(interrupt.clone());
-        if self.allow_writes {
-            for spec in &self.devices.devices {
-                eprintln!("qpair: writing to {spec}: its content is destroyed");
-            }
-        }
         let outcome = self.devices.lab(self.effort(), self.allow_writes, &watch).and_then(
             |(mut lab, own)| {
                 lab.means.data_sheet_ios_per_s = self.data_sheet;
+                if self.allow_writes {
+                    refuse(&lab.devices, &lab.drivers)?;
+                    for device in lab.devices.iter().filter(|device| !device.own) {
+                        eprintln!("qpair: writing to {}: its content is destroyed", device.spec);
+                    }
+                }
+                let lent = self.rebind.then(|| Lent::begin(&mut lab)).transpose()?;
+                lab.place_stores();
                 let mut outside = Runner::new(&lab, interrupt.clone());
-                let report = match self.rebind {
-                    true => Lent::begin(&mut lab).and_then(|lent| {
-                        lent.run(&lab, &self.options(), &watch, Some(&mut outside))
-                    }),
-                    false => run(&lab, &self.options(), &watch, Some(&mut outside)),
+                let report = match lent {
+                    Some(lent) => lent.run(&lab, &self.options(), &watch, Some(&mut outside)),
+                    None => run(&lab, &self.options(), &watch, Some(&mut outside)),
                 };
                 drop(own);
                 Ok(report?)

@@ -8,7 +8,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     figure: "S3 Figure 14, section 4.7",
     shows: "transactions of TPC-C by the size of the data",
     found: "With ten times more data than memory 1.1 of 2 to 3 million transactions were left, with forty times 0.4.",
-    needs: "the study's own file",
+    needs: "the study's own file, or devices that may be written",
     plan,
 }];
 

@@ -8,7 +8,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[Experiment {
     figure: "S3 Figure 17",
     shows: "latency of lookups and transactions that arrive at random times, by their rate, in reads of the device",
     found: "The latency of a lookup was that of its I/O; a transaction took many.",
-    needs: "the study's own file",
+    needs: "the study's own file, or devices that may be written",
     plan,
 }];
 

@@ -1,7 +1,7 @@
 //! S3: the throughput of an array of NVMe drives, and a storage engine that reaches it.
 //!
-//! Figures of storage engines are repeated with this project's own engine. The store is one file in
-//! the study's folder.
+//! Figures of storage engines are repeated with this project's own engine. A store is one file in
+//! the study's folder, or a stripe over the given devices.
 
 pub(super) mod figure10;
 pub(super) mod figure11;
@@ -15,6 +15,7 @@ pub(super) mod figure2;
 pub(super) mod figure3;
 pub(super) mod figure4;
 pub(super) mod figure6;
+pub(super) mod ladder;
 pub(super) mod section2;
 pub(super) mod section4;
 
@@ -34,6 +35,32 @@ const STORE: &[Need] = &[Stores(STORE_KERNEL)];
 
 /// The reason why a quick study leaves TPC-C out, except where page sizes are compared.
 const NOT_QUICK: &str = "TPC-C takes a while to load, and a quick study leaves it out";
+
+/// Compares operations over the user-space driver's series, one of the points, with those over
+/// another interface. If that series is of a soft drive, whose speed is not that of the devices,
+/// operations for a second of processor time are compared.
+fn user_space_ratio(
+    view: &View<'_>,
+    what: String,
+    (above, below): (&Config, &Config),
+    wanted: Threshold,
+    is_chosen: bool,
+) -> Result<Evidence, String> {
+    let (what, metric) = match view.report.means.user_space_store_is_model() {
+        true => (format!("{what}, for a second of processor time"), IosPerCpuS),
+        false => (format!("{what}, a second"), IosPerS),
+    };
+    match is_chosen {
+        true => view.chosen_ratio(what, metric, above, below, wanted),
+        false => view.ratio(what, metric, above, below, wanted),
+    }
+}
+
+/// Returns the series of stores over the user-space driver.
+fn user_space<'a>(view: &'a View<'_>) -> Result<&'a str, String> {
+    let series = view.report.means.user_space_store();
+    series.ok_or_else(|| view.skipped("s3-fig15"))
+}
 
 /// Returns the point over the interface that is used where the interface is not compared.
 fn store_at(lab_cores: u32, interface: &str, of: StoreUse) -> Config {
