@@ -106,6 +106,9 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
                 let info = info(&file, &mode, &words);
                 let may_change = interface == Interface::Auto && is_plain(&mode);
                 let means = if may_change { Means::of(&file, mode) } else { None };
+                if let Some(means) = &means {
+                    means.adaptation.list(file.name());
+                }
                 let why = means.as_ref().map(|means| means.why.clone());
                 return Ok(KernelDevice {
                     target: Target::File(file),

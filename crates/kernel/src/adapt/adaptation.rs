@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, Weak};
 
 use qpair_block::locks::Mutex;
 
@@ -27,9 +28,28 @@ pub struct AdaptationState {
     pub why: String,
 }
 
+/// The open devices of this process whose way may change.
+static OPEN: Mutex<Vec<(String, Weak<Adaptation>)>> = Mutex::new(Vec::new());
+
+/// Returns the name and the present ways of each open device of this process whose way may change,
+/// for monitoring.
+#[must_use]
+pub fn adaptations() -> Vec<(String, AdaptationState)> {
+    let open = OPEN.lock();
+    let states = open.iter().map(|(name, one)| Some((name.clone(), one.upgrade()?.state())));
+    states.flatten().collect()
+}
+
 impl Adaptation {
     pub(crate) fn new(why: String) -> Self {
         Self { state: Mutex::new(AdaptationState { why, ..AdaptationState::default() }) }
+    }
+
+    /// Lists a device for [`adaptations`].
+    pub(crate) fn list(self: &Arc<Self>, name: &str) {
+        let mut open = OPEN.lock();
+        open.retain(|(_, one)| one.strong_count() > 0);
+        open.push((name.to_owned(), Arc::downgrade(self)));
     }
 
     #[must_use]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::adaptation::Adaptation;
+use super::stored;
 use super::way::Way;
 use crate::device::try_mode;
 use crate::file::File;
@@ -49,21 +50,28 @@ impl Means {
         if polls.is_ok() {
             ways.push(Way::Polling);
         }
-        let mut may_try: Vec<String> = ways.iter().map(Way::to_string).collect();
-        if cores > 1 {
-            may_try.push(Way::OwnThread.to_string());
-        }
+        let has_way = |way: Way| {
+            way == Way::Interrupts || ways.contains(&way) || (way.has_thread() && cores > 1)
+        };
+        let advice = stored::advice(file).filter(|(way, _)| has_way(*way));
+        let (start, because) = advice.map_or_else(
+            || (Way::Interrupts, String::new()),
+            |(way, reason)| (way, format!(" ({reason})")),
+        );
+        let may_try = [Way::Interrupts].into_iter().chain(ways.iter().copied());
+        let may_try = may_try.chain((cores > 1).then_some(Way::OwnThread));
+        let may_try: Vec<String> =
+            may_try.filter(|way| *way != start).map(|way| way.to_string()).collect();
         let plural = if cores == 1 { "" } else { "s" };
         let why = format!(
-            "{} is first on a machine with {cores} core{plural}, load {}, {}, and a drive with {polling}; under load it tries {}",
-            Way::Interrupts,
+            "{start} is first{because} on a machine with {cores} core{plural}, load {}, {}, and a drive with {polling}; under load it tries {}",
             load(),
             kernel(),
             may_try.join(", "),
         );
         Some(Self {
             base,
-            start: Way::Interrupts,
+            start,
             cores: cores as f64,
             ways,
             adaptation: Arc::new(Adaptation::new(why.clone())),

@@ -1,6 +1,7 @@
 //! `auto`: begins with one way to the drive, and changes to a better one while the device is open.
 //!
 //! - [`way`]: the ways. `means`: what the machine and the drive have.
+//! - [`stored`]: what a study has found, for the beginning.
 //! - `rule`: when to change, as a function of counters.
 //! - `group`: the channels of one thread, which change together; its windows.
 //! - `channel`: a channel that owns one or two others.
@@ -14,6 +15,7 @@ mod group;
 pub(crate) mod means;
 mod process;
 mod rule;
+pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
 pub(crate) mod way;
