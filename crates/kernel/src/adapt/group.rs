@@ -46,7 +46,7 @@ enum Plan {
     },
 }
 
-/// What the channels have counted since the window began.
+/// The counts of the channels since the window began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     requests: u64,

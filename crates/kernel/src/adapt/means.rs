@@ -1,4 +1,4 @@
-//! What the machine and a drive have, as far as it decides about ways.
+//! The means of the machine and of a drive, as far as they decide about ways.
 
 use std::sync::Arc;
 

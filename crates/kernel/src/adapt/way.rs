@@ -25,8 +25,8 @@ pub enum Way {
 
 /// The time without requests after which a submission thread sleeps, in milliseconds.
 ///
-/// It bounds what a program that becomes idle costs. A thread that sleeps costs its channel one
-/// system call when requests come again.
+/// This time bounds the cost of a program that becomes idle. A thread that sleeps costs its channel
+/// one system call when requests come again.
 const IDLE_MS: u32 = 20;
 
 impl Way {

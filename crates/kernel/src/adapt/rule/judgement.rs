@@ -104,7 +104,7 @@ impl Trial {
     }
 }
 
-/// What trials have shown for loads of one class.
+/// The results of trials for loads of one class.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) best: Option<Way>,
