@@ -71,6 +71,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         done as f64 / waits as f64,
         (used.user + used.system) / elapsed * 100.0,
     );
+    if let Some(adaptation) = device.adaptation() {
+        println!("{}", adaptation.state());
+    }
     Ok(())
 }
 

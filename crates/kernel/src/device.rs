@@ -6,6 +6,9 @@ use qpair_block::{
     BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result,
 };
 
+use crate::adapt;
+use crate::adapt::adaptation::Adaptation;
+use crate::adapt::means::Means;
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
 use crate::io_uring::encode::Encoder as Operations;
@@ -19,6 +22,8 @@ pub struct KernelDevice {
     target: Target,
     info: DeviceInfo,
     choice: Choice,
+    /// The ways among which channels change; `None` if a mode was asked for, or there is one way.
+    means: Option<Arc<Means>>,
 }
 
 /// The open file or namespace that requests go to. Each channel is built for one of them, so no
@@ -80,8 +85,8 @@ fn open_namespace(options: &FileOptions, asked: Mode) -> Result<KernelDevice> {
         mode: format!("{words}; {}", namespace.drive),
         ..namespace.limits.clone()
     };
-    let choice = Choice { interface: Interface::Passthrough, mode, reasons };
-    Ok(KernelDevice { target: Target::Namespace(namespace), info, choice })
+    let choice = Choice { interface: Interface::Passthrough, mode, reasons, why: None };
+    Ok(KernelDevice { target: Target::Namespace(namespace), info, choice, means: None })
 }
 
 fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
@@ -99,10 +104,17 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
         match try_best(&file, asked) {
             Ok((mode, words)) => {
                 let info = info(&file, &mode, &words);
+                let may_change = interface == Interface::Auto && is_plain(&mode);
+                let means = if may_change { Means::of(&file, mode) } else { None };
+                if let Some(means) = &means {
+                    means.adaptation.list(file.name());
+                }
+                let why = means.as_ref().map(|means| means.why.clone());
                 return Ok(KernelDevice {
                     target: Target::File(file),
                     info,
-                    choice: Choice { interface: candidate, mode, reasons },
+                    choice: Choice { interface: candidate, mode, reasons, why },
+                    means: means.map(Arc::new),
                 });
             }
             Err(error) if interface == candidate => return Err(error),
@@ -112,6 +124,11 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
     let told: Vec<String> =
         reasons.iter().map(|(name, error)| format!("{name}: {error}")).collect();
     Err(Error::new(ErrorKind::Unsupported, format!("no interface works here; {}", told.join("; "))))
+}
+
+/// Whether a mode is `io_uring` with no switch but where completions are finished.
+fn is_plain(mode: &Mode) -> bool {
+    Mode { task_run: TaskRun::Best, ..*mode } == Mode::new(Interface::IoUring)
 }
 
 /// Calls [`try_mode`] with the switches that suit the device, where the mode names none. Returns
@@ -132,7 +149,7 @@ fn try_best(file: &Arc<File>, mode: Mode) -> Result<(Mode, String)> {
 }
 
 /// Opens a channel and drops it. Returns a description of the mode.
-fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
+pub(crate) fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
     let options = ChannelOptions { depth: 1, ..ChannelOptions::default() };
     match mode.interface {
         Interface::IoUring | Interface::Auto => {
@@ -144,7 +161,7 @@ fn try_mode(file: &Arc<File>, mode: Mode) -> Result<String> {
     }
 }
 
-fn open_channel(
+pub(crate) fn open_channel(
     file: &Arc<File>,
     mode: Mode,
     options: &ChannelOptions,
@@ -183,6 +200,13 @@ impl KernelDevice {
     #[must_use]
     pub fn choice(&self) -> &Choice {
         &self.choice
+    }
+
+    /// Returns the present ways of the channels, for reports, if they may change: the device was
+    /// opened with [`Interface::Auto`], and more than one way leads to it.
+    #[must_use]
+    pub fn adaptation(&self) -> Option<Arc<Adaptation>> {
+        self.means.as_ref().map(|means| means.adaptation.clone())
     }
 
     #[must_use]
@@ -247,7 +271,10 @@ impl BlockDevice for KernelDevice {
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         match &self.target {
-            Target::File(file) => open_channel(file, self.choice.mode, options),
+            Target::File(file) => match &self.means {
+                Some(means) => adapt::open(file, means, options),
+                None => open_channel(file, self.choice.mode, options),
+            },
             Target::Namespace(namespace) => {
                 passthrough::open_channel(namespace, &self.choice.mode, options)
             }

@@ -19,7 +19,8 @@ use crate::{io_uring, libaio};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The first of the other interfaces that works, in their order here.
+    /// The first of the other interfaces that works, in their order here. Around the page cache it
+    /// may change while a device is open (docs/design/auto.md).
     #[default]
     Auto,
     /// `io_uring(7)`.
@@ -79,6 +80,9 @@ pub struct Choice {
     /// The interfaces that [`Interface::Auto`] passed over, in order, each with its reason. Empty
     /// if an interface was asked for by name.
     pub reasons: Vec<(Interface, Error)>,
+    /// The reason to begin with this mode, and what it may change to, if [`Interface::Auto`] may
+    /// change it while the device is open.
+    pub why: Option<String>,
 }
 
 impl fmt::Display for Choice {
@@ -86,6 +90,9 @@ impl fmt::Display for Choice {
         self.interface.fmt(f)?;
         for (interface, reason) in &self.reasons {
             write!(f, "; not {interface}: {reason}")?;
+        }
+        if let Some(why) = &self.why {
+            write!(f, "; {why}")?;
         }
         Ok(())
     }

@@ -4,7 +4,8 @@
 //!   device, and how to open it.
 //! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, the first of them that works here;
 //!   `io_uring_cmd` for NVMe commands. [`Mode`]: an interface and its switches.
-//! - [`open`]: opens a [`KernelDevice`]. [`Choice`] says which interface it runs on, and why an
+//! - [`open`]: opens a [`KernelDevice`]. [`Adaptation`]: what `auto` does with it while it is open.
+//!  [`Choice`] says which interface it runs on, and why an
 //!   earlier one was passed over.
 //! - [`Growth`]: how a file gets its space when it grows.
 //! - [`probe`]: tests which interfaces this machine offers, and why others do not work.
@@ -34,6 +35,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 
+mod adapt;
 mod byte_locks;
 mod device;
 mod file;
@@ -54,6 +56,9 @@ mod space;
 mod standard_output;
 mod vectors;
 
+pub use adapt::adaptation::{Adaptation, AdaptationState, adaptations};
+pub use adapt::stored::keep_advice;
+pub use adapt::way::Way;
 pub use device::{KernelDevice, open};
 pub use file::FileOptions;
 pub use holder::LockHolder;

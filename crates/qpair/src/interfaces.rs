@@ -15,11 +15,18 @@ pub(crate) struct Interfaces {
     /// The earliest interface that the files of this attempt run on.
     in_use: RefCell<Option<Interface>>,
     passed_over: RefCell<Vec<PassedOver>>,
+    why: RefCell<Option<String>>,
 }
 
 impl Interfaces {
     pub(crate) fn new(asked: Mode) -> Self {
-        Self { asked, current: asked, in_use: RefCell::default(), passed_over: RefCell::default() }
+        Self {
+            asked,
+            current: asked,
+            in_use: RefCell::default(),
+            passed_over: RefCell::default(),
+            why: RefCell::default(),
+        }
     }
 
     /// Notes the interface on which a file was opened.
@@ -27,6 +34,7 @@ impl Interfaces {
         for (interface, reason) in &choice.reasons {
             self.pass_over(*interface, reason.to_string());
         }
+        self.why.borrow_mut().clone_from(&choice.why);
         let mut in_use = self.in_use.borrow_mut();
         *in_use = match *in_use {
             Some(other) if place(other) <= place(choice.interface) => Some(other),
@@ -70,6 +78,11 @@ impl Interfaces {
         self.pass_over(failed, error.to_string());
         self.current = Mode { interface: *next, ..self.asked };
         true
+    }
+
+    /// Returns the reason for the interface of the last file that was opened.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.why.borrow().clone()
     }
 
     pub(crate) fn into_passed_over(self) -> Vec<PassedOver> {

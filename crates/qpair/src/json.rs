@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use qpair_engine::{Metrics, TransactionInfo, TransactionState};
+use qpair_kernel::AdaptationState;
 
 /// Returns one line, with its end.
 pub(crate) fn snapshot(
@@ -12,6 +13,7 @@ pub(crate) fn snapshot(
     metrics: &Metrics,
     open: &[TransactionInfo],
     ages_s: &BTreeMap<u64, f64>,
+    auto: &[(String, AdaptationState)],
 ) -> String {
     let transactions: Vec<String> = open
         .iter()
@@ -38,11 +40,24 @@ pub(crate) fn snapshot(
         })
         .collect();
     format!(
-        "{{\"store\":{},\"pid\":{},\"uptime_s\":{uptime_s:.3},\"metrics\":{},\"transactions\":[{}]}}\n",
+        "{{\"store\":{},\"pid\":{},\"uptime_s\":{uptime_s:.3},\"metrics\":{},\"transactions\":[{}],\"auto\":[{}]}}\n",
         string(store),
         std::process::id(),
         metrics.to_json(),
-        transactions.join(",")
+        transactions.join(","),
+        auto.iter().map(adaptation).collect::<Vec<_>>().join(",")
+    )
+}
+
+/// Returns the present ways to a device.
+fn adaptation((device, state): &(String, AdaptationState)) -> String {
+    let channels = state.channels.iter().map(|(way, count)| format!("\"{way}\":{count}"));
+    format!(
+        "{{\"device\":{},\"channels\":{{{}}},\"changes\":{},\"why\":{}}}",
+        string(device),
+        channels.collect::<Vec<_>>().join(","),
+        state.changes,
+        string(&state.why)
     )
 }
 

@@ -26,6 +26,9 @@ pub struct OpenReport {
     pub mode: String,
     /// The interfaces that [`Interface::Auto`] tried first, in order, and why each was not used.
     pub passed_over: Vec<PassedOver>,
+    /// The reason to begin with this interface, and the ones to which it may change while the store
+    /// is open, if [`Interface::Auto`] may change it.
+    pub why: Option<String>,
     /// Whether a new store was created.
     pub created: bool,
     /// The reason why the store was opened for reading only, although the options did not ask for

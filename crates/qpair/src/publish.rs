@@ -158,6 +158,8 @@ impl Publisher {
         let ages: BTreeMap<u64, f64> =
             self.seen.iter().map(|(id, since)| (*id, since.elapsed().as_secs_f64())).collect();
         let uptime_s = self.begun.elapsed().as_secs_f64();
-        stream.write_all(snapshot(&self.name, uptime_s, &metrics, &open, &ages).as_bytes())
+        let auto = qpair_kernel::adaptations();
+        let line = snapshot(&self.name, uptime_s, &metrics, &open, &ages, &auto);
+        stream.write_all(line.as_bytes())
     }
 }

@@ -1,6 +1,6 @@
 //! `qpair advise`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use qpair_study::{
@@ -66,6 +66,10 @@ pub(crate) struct Advise {
     #[arg(long, requires = "devices")]
     allow_writes: bool,
 
+    /// Keep the answer for the drive of this file or device: auto begins with it there from now on
+    #[arg(long, value_name = "PATH")]
+    keep: Option<PathBuf>,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -97,7 +101,14 @@ impl Advise {
             mix: self.mix()?,
         };
         let advice = advise(&study, &question);
-        print_report(self.json, &advice, || lines(&advice))?;
+        let kept = match (&self.keep, &advice.choice) {
+            (Some(path), Some(choice)) => Some(keep(path, choice, study.begun_s)?),
+            _ => None,
+        };
+        print_report(self.json, &advice, || {
+            let kept = kept.map(|path| format!("kept in {}", path.display()));
+            lines(&advice).into_iter().chain(kept).collect()
+        })?;
         Ok(if advice.choice.is_some() { Exit::Done } else { Exit::Negative })
     }
 
@@ -161,6 +172,17 @@ impl Advise {
         }
         outcome.map(Some)
     }
+}
+
+/// Keeps a choice for the drive of a file or device.
+fn keep(device: &Path, choice: &Choice, begun_s: u64) -> Result<PathBuf> {
+    let mode = choice.interface.parse()?;
+    let why = format!(
+        "a study at {begun_s} s since 1970 measured {} IOPS at depth {}",
+        count(choice.ios_per_s as u64),
+        choice.depth
+    );
+    Ok(qpair_kernel::keep_advice(device, &mode, &why)?)
 }
 
 fn lines(advice: &Advice) -> Vec<String> {

@@ -101,6 +101,7 @@ impl Stat {
                 "growth": growth.map(growth_name),
                 "io": opened.interface,
                 "io_mode": opened.mode,
+                "io_why": opened.why,
             });
             out.line(object.to_string())?;
         } else {
@@ -215,5 +216,6 @@ fn lines(
     let memory = format!("{memory} for pages, of {}", backing_names(report.memory_backing).1);
     lines.push(("memory", memory));
     lines.push(("interface", format!("{} ({})", opened.interface, opened.mode)));
+    lines.extend(opened.why.iter().map(|why| ("", why.clone())));
     lines
 }

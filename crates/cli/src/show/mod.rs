@@ -1,5 +1,6 @@
 //! Output for people and programs.
 
+pub(crate) mod adaptation;
 pub(crate) mod bar;
 pub(crate) mod controllers;
 pub(crate) mod live;

@@ -66,7 +66,7 @@ const SECTOR_BYTES: u64 = 512;
 /// # Errors
 /// `Invalid` for a file in the page cache; `Unsupported` if the drive below the file has no poll
 /// queues, with a hint how to create them.
-pub(super) fn check(file: &File) -> Result<Reach> {
+pub(crate) fn check(file: &File) -> Result<Reach> {
     let name = file.name();
     if !file.direct {
         let what = format!("{name} cannot be polled (+p): it is open through the page cache");

@@ -76,6 +76,13 @@ fn io_uring() {
     assert_eq!(skipped(&report), ["read_only_refuses_writes", "reset"], "{report}");
 }
 
+/// The channel that `auto` opens, which changes only under load.
+#[test]
+fn auto() {
+    suite("auto", true, false);
+    suite("auto", false, false);
+}
+
 #[test]
 fn io_uring_through_the_page_cache() {
     suite("io_uring", false, false);

@@ -78,11 +78,16 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Starts to listen at an address.
+    /// Starts to listen at an address. `more` returns metrics that the target does not know, in the
+    /// same format; they follow the target's own.
     ///
     /// # Errors
     /// The error of binding the socket or of starting the thread.
-    pub fn start(address: &MetricsAddress, target: &Arc<Target>) -> Result<Self> {
+    pub fn start(
+        address: &MetricsAddress,
+        target: &Arc<Target>,
+        more: impl Fn() -> String + Send + 'static,
+    ) -> Result<Self> {
         let failed = |cause| Error::os(cause, format!("{address}: listening"));
         let (door, address) = match address {
             MetricsAddress::Path(path) => {
@@ -98,7 +103,7 @@ impl MetricsServer {
             }
         };
         let target = Arc::downgrade(target);
-        let serve = move |stop: &Stop| run(&door, stop, &target);
+        let serve = move |stop: &Stop| run(&door, stop, &target, &more);
         let service = Service::start("qpair-metrics", "a socket for metrics", serve)?;
         Ok(Self { address, _service: service })
     }
@@ -111,7 +116,7 @@ impl MetricsServer {
     }
 }
 
-fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
+fn run(door: &Door, stop: &Stop, target: &Weak<Target>, more: &dyn Fn() -> String) {
     while !stop.is_over() {
         let mut fds = [PollFd::new(door, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         // The server checks for a new client even if the wait fails.
@@ -123,19 +128,23 @@ fn run(door: &Door, stop: &Stop, target: &Weak<Target>) {
                 stream.set_nonblocking(false)?;
                 stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;
-                answer(stream, &target)
+                answer(stream, &target, more)
             }),
             Door::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(false)?;
                 stream.set_read_timeout(Some(TIMEOUT))?;
                 stream.set_write_timeout(Some(TIMEOUT))?;
-                answer(stream, &target)
+                answer(stream, &target, more)
             }),
         };
     }
 }
 
-fn answer(mut stream: impl Read + Write, target: &Target) -> io::Result<()> {
+fn answer(
+    mut stream: impl Read + Write,
+    target: &Target,
+    more: &dyn Fn() -> String,
+) -> io::Result<()> {
     let (mut request, mut part) = (Vec::new(), [0; 1024]);
     let until = Instant::now() + TIMEOUT;
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -146,7 +155,7 @@ fn answer(mut stream: impl Read + Write, target: &Target) -> io::Result<()> {
         request.extend_from_slice(&part[..count]);
     }
     let (status, kind, body) = match request.starts_with(b"GET ") {
-        true => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text(target)),
+        true => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text(target) + &more()),
         false => ("405 Method Not Allowed", "text/plain", "only GET is supported\n".to_owned()),
     };
     let len = body.len();

@@ -272,7 +272,8 @@ fn counters_are_told_as_prometheus_reads_them() {
     let Rig { manager, target, folder } = rig();
     manager.apply(&calls(&[malloc("A", 2048), served("a", "A")])).unwrap();
     let path = folder.path().join("metrics");
-    let server = MetricsServer::start(&MetricsAddress::Path(path.clone()), &target).unwrap();
+    let server =
+        MetricsServer::start(&MetricsAddress::Path(path.clone()), &target, String::new).unwrap();
     let ask = |request: &str| {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -293,7 +294,7 @@ fn counters_are_told_as_prometheus_reads_them() {
     assert!(!path.exists());
 
     let any: MetricsAddress = "127.0.0.1:0".parse().unwrap();
-    let server = MetricsServer::start(&any, &target).unwrap();
+    let server = MetricsServer::start(&any, &target, String::new).unwrap();
     let MetricsAddress::Tcp(address) = server.address() else { panic!("no port") };
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();

@@ -136,7 +136,7 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
                 jobs_now[at] = Some(JobReport { steady, ..report(&jobs[at], infos(at), outcome) });
             }
             let is_stopped = stop.load(Ordering::Relaxed);
-            let mut state = about.report(jobs_now, devices.notes.clone(), is_stopped);
+            let mut state = about.report(jobs_now, notes_now(&devices), is_stopped);
             state.so_far = Some(clock.elapsed());
             observer.status(&state);
         };
@@ -147,7 +147,12 @@ pub fn run(drivers: &Drivers, jobs: &[Job], observer: &dyn Observer) -> Result<R
             reports[at] = Some(JobReport { steady, ..report(&jobs[at], infos(at), outcome) });
         }
     }
-    Ok(about.report(reports, devices.notes, stop.load(Ordering::Relaxed)))
+    Ok(about.report(reports, notes_now(&devices), stop.load(Ordering::Relaxed)))
+}
+
+/// Returns the notes of the run, with what became of interfaces that may change.
+fn notes_now(devices: &Devices<'_>) -> Vec<String> {
+    devices.notes.iter().cloned().chain(devices.adapted()).collect()
 }
 
 struct About {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use qpair_block::{BlockDevice, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, format_bytes};
 use qpair_drivers::Drivers;
-use qpair_kernel::{FileOptions, Interface, Mode};
+use qpair_kernel::{Adaptation, FileOptions, Interface, Mode};
 
 use crate::iolog::{Action, Entry};
 use crate::job::{BlockSizes, Direction, Extent, Form, Job, Target, Verbs};
@@ -45,6 +45,8 @@ pub(super) struct Devices<'a> {
     /// is written.
     locks: HashMap<String, Arc<dyn BlockDevice>>,
     pub(super) notes: Vec<String>,
+    /// The devices whose interface may change while jobs run, by name.
+    adaptations: Vec<(String, Arc<Adaptation>)>,
     made: Vec<PathBuf>,
 }
 
@@ -55,6 +57,7 @@ impl<'a> Devices<'a> {
             open: HashMap::new(),
             locks: HashMap::new(),
             notes: Vec::new(),
+            adaptations: Vec::new(),
             made: Vec::new(),
         }
     }
@@ -92,6 +95,13 @@ impl<'a> Devices<'a> {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
+    }
+
+    /// Returns the interfaces that `auto` has changed to, with its reasons.
+    pub(super) fn adapted(&self) -> Vec<String> {
+        let states = self.adaptations.iter().map(|(name, one)| (name, one.state()));
+        let changed = states.filter(|(_, state)| state.changes > 0);
+        changed.map(|(name, state)| format!("{name}: auto is on {state}")).collect()
     }
 
     /// Removes the files that were created for a run that then failed to start.
@@ -134,6 +144,7 @@ impl<'a> Devices<'a> {
             self.locks.insert(name.clone(), device);
         }
         let notes = std::cell::RefCell::new(Vec::new());
+        let adaptations = std::cell::RefCell::new(Vec::new());
         let opener = |path: &Path| {
             let options = FileOptions {
                 read_only: !writable,
@@ -149,11 +160,14 @@ impl<'a> Devices<'a> {
                     path.display(),
                     device.choice()
                 ));
+                let name = path.display().to_string();
+                adaptations.borrow_mut().extend(device.adaptation().map(|one| (name, one)));
             }
             Ok(Arc::new(device) as Arc<dyn BlockDevice>)
         };
         let device = spec.open(&self.drivers.opening(opener))?;
         self.notes.extend(notes.into_inner());
+        self.adaptations.extend(adaptations.into_inner());
         if !kernel {
             self.locks.insert(name, device.clone());
         }

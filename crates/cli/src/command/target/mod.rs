@@ -26,6 +26,7 @@ use crate::events::{Events, Levels};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::Interrupt;
 use crate::parse::file::FileArgs;
+use crate::show::adaptation::{self, Adapted};
 use config::{Config, Settings};
 use report::Reporter;
 use systemd::Systemd;
@@ -182,7 +183,9 @@ impl TargetCommand {
         }
         let rpc = self.rpc.as_deref().map(|path| RpcServer::start(path, manager.clone()));
         let rpc = rpc.transpose()?;
-        let metrics = self.metrics.as_ref().map(|address| MetricsServer::start(address, &target));
+        let metrics = self.metrics.as_ref().map(|address| {
+            MetricsServer::start(address, &target, || adaptation::prometheus(&Adapted::here()))
+        });
         let metrics = metrics.transpose()?;
         let addresses = (rpc.as_ref().map(RpcServer::path), metrics.as_ref());
         reporter.begin(&target, (addresses.0, addresses.1.map(MetricsServer::address)))?;

@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use qpair::metrics::{Histogram, Metrics, Sample, SampleValue, to_prometheus};
 use serde_json::Value;
 
-/// Returns the text that `Metrics::to_prometheus` would return in the store's own process. Metrics
+use crate::show::adaptation::{self, Adapted};
+
+/// Returns the text that `Metrics::to_prometheus` would return in the store's own process, with the
+/// interfaces that `auto` took. Metrics
 /// that only one of the two versions knows are left out.
-pub(super) fn text(told: &Value) -> String {
-    let (known, told) = (Metrics::default(), &told["metrics"]);
+pub(super) fn text(all: &Value) -> String {
+    let (known, told) = (Metrics::default(), &all["metrics"]);
     let histograms: BTreeMap<&str, Histogram> = known
         .samples()
         .filter_map(|sample| Some((sample.name, histogram(&told[sample.name])?)))
         .collect();
-    to_prometheus(known.samples().filter_map(|sample| {
+    let mut text = to_prometheus(known.samples().filter_map(|sample| {
         let value = &told[sample.name];
         let value = match sample.value {
             SampleValue::Counter(_) => SampleValue::Counter(value.as_u64()?),
@@ -21,7 +24,9 @@ pub(super) fn text(told: &Value) -> String {
             SampleValue::Histogram(_) => SampleValue::Histogram(histograms.get(sample.name)?),
         };
         Some(Sample { value, ..sample })
-    }))
+    }));
+    text.push_str(&adaptation::prometheus(&Adapted::read(&all["auto"])));
+    text
 }
 
 fn histogram(told: &Value) -> Option<Histogram> {

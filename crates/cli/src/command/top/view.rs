@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::show::adaptation::Adapted;
 use crate::show::text::{count, counted, escape, size};
 
 /// The age in seconds from which on a transaction may have been forgotten.
@@ -21,6 +22,7 @@ pub(super) struct View {
     /// The counts of each histogram's buckets, by name.
     histograms: BTreeMap<String, Vec<u64>>,
     transactions: Vec<Transaction>,
+    adapted: Vec<Adapted>,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,7 @@ impl View {
             pid,
             cpu_s: cpu_s(pid),
             uptime_s: number(&told["uptime_s"]),
+            adapted: Adapted::read(&told["auto"]),
             numbers: metrics().map(|(name, value)| (name.clone(), number(value))).collect(),
             histograms: metrics()
                 .filter_map(|(name, value)| Some((name.clone(), buckets(value)?)))
@@ -153,6 +156,11 @@ impl View {
             bytes_rate("device_written_bytes"),
             rate("device_flushes"),
         ));
+        for one in &self.adapted {
+            let device = escape(one.device.as_bytes());
+            let (now, why) = (one.interfaces(), escape(one.why.as_bytes()));
+            lines.push(format!("interface   {now} to {device}, {} changes: {why}", one.changes));
+        }
         let operations = self.rate(before, "operations");
         let reads = (self.rate(before, "device_reads") / operations.max(1e-3)).min(1.0);
         lines.push(format!(
