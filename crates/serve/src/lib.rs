@@ -17,6 +17,7 @@ mod device;
 mod disk;
 mod memory;
 mod metrics;
+mod nbd;
 mod nvmf;
 mod poll_time;
 mod queue;
@@ -35,9 +36,13 @@ pub use bdevs::{
 };
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
+pub use nbd::NbdExport;
+pub use qpair_nbd::Address as NbdAddress;
 pub use rpc::{
     ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcCounters, RpcLimits, RpcServer,
     reference,
 };
-pub use target::{Backend, BlkOptions, ExportInfo, QUEUES_MAX, Target, TargetOptions};
+pub use target::{
+    Backend, BlkOptions, ExportInfo, NbdServerInfo, QUEUES_MAX, Target, TargetOptions,
+};
 pub use workers::WorkerInfo;

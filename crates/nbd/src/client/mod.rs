@@ -1,0 +1,1 @@
+//! A client: a disk that a server exports.

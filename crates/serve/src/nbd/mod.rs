@@ -1,0 +1,13 @@
+//! Disks for clients over NBD: a server listens at an address, and each worker has a hall with some
+//! of its clients.
+
+mod client;
+mod door;
+mod exports;
+mod hall;
+mod output;
+mod pool;
+mod server;
+
+pub use exports::NbdExport;
+pub(crate) use server::Server;
