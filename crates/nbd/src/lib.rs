@@ -12,8 +12,9 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-
+pub mod client;
 pub mod server;
 pub mod wire;
 
 pub use address::Address;
+pub use client::{NbdDevice, NbdOptions};

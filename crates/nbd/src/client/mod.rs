@@ -1,1 +1,7 @@
-//! A client: a disk that a server exports.
+//! A client: a disk that a server exports. Each channel is a connection of its own.
+
+mod channel;
+mod device;
+mod handshake;
+
+pub use device::{NbdDevice, NbdOptions};
