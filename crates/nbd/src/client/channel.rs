@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use qpair_block::{
     ChannelOptions, ChannelStatistics, Completion, DeviceInfo, Error, IoChannel, IoError, Op,
@@ -24,6 +24,8 @@ use crate::wire::request::flag;
 use crate::wire::{Chunk, Kind, Reply, Request as Message};
 
 const STAGING_BYTES: usize = 256 << 10;
+/// The time for which a channel that is dropped waits for its requests.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Job {
@@ -408,5 +410,22 @@ impl IoChannel for NbdChannel {
 
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         Ok(Some(self.set.as_fd()))
+    }
+}
+
+impl Drop for NbdChannel {
+    fn drop(&mut self) {
+        let until = Instant::now() + GOODBYE;
+        let mut completions = Vec::new();
+        // Requests of a server that has become silent are given up: it reaches no memory of ours.
+        while self.taken > 0 && Instant::now() < until {
+            let timeout = Some(until.saturating_duration_since(Instant::now()));
+            self.wake = None;
+            self.wait(&mut completions, WaitOptions { want: 1, linger: Duration::ZERO, timeout });
+            completions.clear();
+        }
+        let leave = Message { flags: 0, kind: Kind::Disconnect, cookie: 0, offset: 0, len: 0 };
+        leave.put(&mut self.output, false);
+        self.send();
     }
 }
