@@ -4,6 +4,8 @@
 //! - a part of a command has a head of its lane from before its data arrives until it has ended;
 //! - a client with parts at a device stays in its slot, also after its connection has ended;
 //! - a client that waits for a head or a block is in `waiting`, in the order of arrival.
+//!
+//! Long, because all of it changes the same state: clients, lanes and blocks.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
