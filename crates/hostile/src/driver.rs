@@ -20,6 +20,8 @@ pub(super) struct Driver {
     channel: Box<dyn IoChannel>,
     buffer: Option<Buffer>,
     pub(super) blocks: u64,
+    /// Whether a buffer was left to a controller that could not be stopped.
+    pub(super) is_buffer_lost: bool,
     // Must be dropped after the channel.
     _device: NvmeDevice,
 }
@@ -35,7 +37,7 @@ impl Driver {
         let channel = ChannelOptions { depth: 2, arenas: vec![arena], wake: None };
         let channel = device.open_channel(&channel)?;
         let blocks = device.size_bytes() / u64::from(BLOCK);
-        Ok(Self { channel, buffer, blocks, _device: device })
+        Ok(Self { channel, buffer, blocks, is_buffer_lost: false, _device: device })
     }
 
     fn run(&mut self, request: Request) -> Result<(), IoError> {
@@ -51,6 +53,7 @@ impl Driver {
         }
         let done = done.remove(0);
         self.buffer = done.buffer;
+        self.is_buffer_lost |= self.buffer.is_none();
         done.result.map(|_| ())
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Memory growth in KiB that is permitted, because allocators keep freed memory.
 const SLACK_KIB: u64 = 24 << 10;
+/// The memory in KiB of a driver's buffers: one huge page.
+const LOST_KIB: u64 = 2 << 10;
 
 pub(super) struct Meter {
     descriptors: u64,
@@ -58,14 +60,20 @@ impl Meter {
         Ok(last)
     }
 
-    /// Returns an error if `after` has more resources than this.
-    pub(super) fn compare(&self, after: &Self) -> Result<(), String> {
+    /// Returns an error if `after` has more resources than this and those of `lost` sessions whose
+    /// driver left its buffer to a device that could not be stopped: a file in memory each.
+    pub(super) fn compare(&self, after: &Self, lost: u64) -> Result<(), String> {
         let counts = [
-            ("descriptors", self.descriptors, after.descriptors, 0),
-            ("mappings of files in memory", self.mappings, after.mappings, 0),
+            ("descriptors", self.descriptors, after.descriptors, lost),
+            ("mappings of files in memory", self.mappings, after.mappings, lost),
             ("threads", self.threads, after.threads, 0),
             ("KiB of memory of its own", self.private_kib, after.private_kib, SLACK_KIB),
-            ("KiB of shared memory", self.shared_kib, after.shared_kib, SLACK_KIB),
+            (
+                "KiB of shared memory",
+                self.shared_kib,
+                after.shared_kib,
+                SLACK_KIB + lost * LOST_KIB,
+            ),
         ];
         for (what, before, now, slack) in counts {
             if now > before + slack {

@@ -25,9 +25,21 @@ use crate::served::said;
 
 const BELLS_BYTES: u64 = 0x2000;
 
-/// Runs one attack, and returns whether the driver did any I/O. The session may fail, but nothing
-/// outside it may.
-pub(super) fn attack(random: &mut Rng, name: impl Fn(&str)) -> std::result::Result<bool, String> {
+/// The outcome of a session with a hostile server.
+#[derive(Default)]
+pub(super) struct Session {
+    /// Whether the driver did I/O.
+    pub(super) is_driven: bool,
+    /// Whether the driver left a buffer to a device that could not be stopped. Its memory is never
+    /// freed.
+    pub(super) is_buffer_lost: bool,
+}
+
+/// Runs one attack. The session may fail, but nothing outside it may.
+pub(super) fn attack(
+    random: &mut Rng,
+    name: impl Fn(&str),
+) -> std::result::Result<Session, String> {
     let folder = std::env::temp_dir().join(format!("qpair-hostile-{}-s", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
     let path = folder.join("s");
@@ -43,18 +55,18 @@ pub(super) fn attack(random: &mut Rng, name: impl Fn(&str)) -> std::result::Resu
             lying_device(&path, seed, stop.clone())?
         }
     };
-    let driven = drive(&path, random);
+    let session = drive(&path, random);
     stop.store(true, Ordering::Relaxed);
     // Release a server that still waits for a driver.
     drop(UnixStream::connect(&path));
     thread.join().map_err(|_| "a thread of the server's panicked".to_owned())?;
     let _ = std::fs::remove_dir_all(&folder);
-    Ok(driven)
+    Ok(session)
 }
 
-fn drive(path: &Path, random: &mut Rng) -> bool {
+fn drive(path: &Path, random: &mut Rng) -> Session {
     let options = ClientOptions { timeout: Duration::from_millis(200), ..ClientOptions::default() };
-    let Ok(client) = Client::connect(path, &options) else { return false };
+    let Ok(client) = Client::connect(path, &options) else { return Session::default() };
     let wait = if random.bool() { WaitMode::Poll } else { WaitMode::Sleep };
     let options = ControllerOptions {
         wait,
@@ -62,7 +74,7 @@ fn drive(path: &Path, random: &mut Rng) -> bool {
         ready_timeout_ms: Some(50),
         ..ControllerOptions::default()
     };
-    let Ok(mut driver) = Driver::open(client, options) else { return false };
+    let Ok(mut driver) = Driver::open(client, options) else { return Session::default() };
     for _ in 0..random.usize(1..40) {
         let block = random.u64(0..driver.blocks.max(1));
         // The data read can be anything.
@@ -75,7 +87,7 @@ fn drive(path: &Path, random: &mut Rng) -> bool {
             break;
         }
     }
-    true
+    Session { is_driven: true, is_buffer_lost: driver.is_buffer_lost }
 }
 
 type Thread = std::thread::JoinHandle<()>;

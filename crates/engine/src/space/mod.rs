@@ -317,7 +317,7 @@ impl Space {
         let inner = self.inner.lock();
         // Pages that backups and readers hold come free with no checkpoint.
         let retained = (inner.taken - inner.used).saturating_sub(inner.kept);
-        retained > (inner.used / 2).max(RETAINED_BYTES_MIN / self.page_size)
+        retained > (inner.used / 4).max(RETAINED_BYTES_MIN / self.page_size)
     }
 
     #[cfg(test)]

@@ -1,0 +1,5 @@
+module qpair/check-history
+
+go 1.21
+
+require github.com/anishathalye/porcupine v1.3.1

@@ -1,0 +1,54 @@
+package io.qpair.kafka.streams;
+
+import io.qpair.Entry;
+import java.util.NoSuchElementException;
+import java.util.function.Function;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.state.KeyValueIterator;
+
+/** An iterator of Kafka Streams over a cursor. */
+class RowIterator<K> implements KeyValueIterator<K, byte[]> {
+    private final Cursor rows;
+    private final Function<byte[], K> keys;
+    private Entry next;
+    private boolean ended;
+
+    RowIterator(Cursor rows, Function<byte[], K> keys) {
+        this.rows = rows;
+        this.keys = keys;
+    }
+
+    @Override
+    public boolean hasNext() {
+        if (rows.isClosed()) {
+            next = null;
+        }
+        if (next == null && !ended) {
+            next = rows.next();
+            ended = next == null;
+        }
+        return next != null;
+    }
+
+    @Override
+    public K peekNextKey() {
+        if (!hasNext()) {
+            throw new NoSuchElementException();
+        }
+        return keys.apply(next.key());
+    }
+
+    @Override
+    public KeyValue<K, byte[]> next() {
+        K key = peekNextKey();
+        byte[] value = next.value();
+        next = null;
+        return KeyValue.pair(key, value);
+    }
+
+    @Override
+    public void close() {
+        next = null;
+        rows.close();
+    }
+}

@@ -1,0 +1,18 @@
+package io.qpair;
+
+/** The store as it was at one point. Any number of threads may use it at once. */
+public final class Snapshot extends Handle {
+    Snapshot(long handle) {
+        super(Calls.Kind.SNAPSHOT, handle);
+    }
+
+    /** Returns the value of a key as the snapshot has it, or null. */
+    public byte[] get(Table table, byte[] key) {
+        return Calls.getWithin(false, handle(), table.handle(), key);
+    }
+
+    /** Returns the records of a range of keys, like {@link Table#range}. The range keeps the snapshot. */
+    public Range range(Table table, byte[] from, byte[] to, boolean withTo, boolean reverse) {
+        return Range.of(handle(), table.handle(), from, to, withTo, reverse);
+    }
+}
