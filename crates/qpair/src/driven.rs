@@ -1,5 +1,5 @@
-//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:`, `vhost-user:` and `nbd:`. The feature
-//! `drivers` adds the crates with their drivers. A build without it refuses these names before it
+//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:`, `vhost-user:` and `nbd:`. The
+//! feature `drivers` adds the crates with their drivers. A build without it refuses these names before it
 //! accesses any device.
 
 use qpair_block::DeviceSpec;

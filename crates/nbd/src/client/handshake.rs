@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: u32 = 64 << 10;
 /// The most replies to one option.
 const ANSWERS_MAX: u32 = 64;
 
-/// What a server says about an export.
+/// The properties of an export, as a server tells them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts {
     pub(super) size_bytes: u64,

@@ -3,7 +3,7 @@
 use crate::wire::request::flag;
 use crate::wire::{Errno, Kind, PAYLOAD_BYTES_MAX, Request, Style};
 
-/// What an export allows.
+/// The limits of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub size_bytes: u64,
@@ -16,7 +16,7 @@ pub struct Limits {
     pub chunk_bytes_max: u32,
 }
 
-/// What is to be done with a request.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
     /// The request is to be executed.

@@ -37,7 +37,7 @@ pub trait Exports {
     fn find(&self, name: &str) -> Option<(usize, Export)>;
 }
 
-/// What the client has chosen.
+/// The export and the features that a client has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// The number of the export.
@@ -302,7 +302,7 @@ impl Negotiation {
             return put(answer::UNKNOWN, b"there is no export of this name");
         };
         let matches = |query: &&str| *query == BASE_ALLOCATION || !is_set && *query == "base:";
-        if queries.iter().any(|query| matches(&query)) || !is_set && queries.is_empty() {
+        if queries.iter().any(matches) || !is_set && queries.is_empty() {
             let id = if is_set { BASE_ALLOCATION_ID } else { 0 };
             let entry = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()].concat();
             put(answer::META_CONTEXT, &entry);

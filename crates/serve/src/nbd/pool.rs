@@ -23,7 +23,7 @@ impl Pool {
         let options =
             qpair_block::ArenaOptions { shared, ..qpair_block::ArenaOptions::ordinary_pages() };
         let arena = |bytes: u32, count| {
-            Arena::new(bytes as usize, count, options.clone())
+            Arena::new(bytes as usize, count, options)
                 .map_err(|cause| Error::os(cause, "allocating memory for the clients of NBD"))
         };
         Ok(Self { small: arena(SMALL_BYTES, SMALLS)?, large: arena(LARGE_BYTES, LARGES)? })
