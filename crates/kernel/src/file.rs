@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::locks::Mutex;
-use qpair_block::{ByteLocks, DeviceInfo, Error, ErrorKind, Result};
-use rustix::fs::{FlockOperation, flock, ftruncate};
+use qpair_block::{ByteLocks, DeviceInfo, Error, ErrorKind, Extent, Result};
+use rustix::fs::{FlockOperation, SeekFrom, flock, ftruncate, seek};
 use rustix::io::Errno;
 
 use crate::byte_locks;

@@ -1,6 +1,6 @@
 //! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:`, `vhost-user:` and `nbd:`. The
-//! feature `drivers` adds the crates with their drivers. A build without it refuses these names before it
-//! accesses any device.
+//! feature `drivers` adds the crates with their drivers. A build without it refuses these names
+//! before it accesses any device.
 
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};

@@ -15,6 +15,8 @@ use crate::wire::{BASE_ALLOCATION, BASE_ALLOCATION_ID, Style};
 
 /// The largest option. The longest that has a use names an export and a few contexts.
 const OPTION_BYTES_MAX: u32 = 16 << 10;
+/// The bytes of answers after which no further option is taken in one call.
+const ANSWERS_BYTES_MAX: usize = 64 << 10;
 /// The length of the zeroes behind the answer to NBD_OPT_EXPORT_NAME.
 const ZEROES: usize = 124;
 
@@ -92,7 +94,8 @@ impl Negotiation {
     }
 
     /// Takes bytes of the client and appends the answers to `output`. Stops after the message that
-    /// ends the negotiation, and removes the bytes that it has taken from `bytes`.
+    /// ends the negotiation, and when `output` has 64 KiB. Removes the bytes that it has taken from
+    /// `bytes`.
     ///
     /// # Errors
     /// A fault, after which the client is disconnected.
@@ -102,7 +105,7 @@ impl Negotiation {
         exports: &dyn Exports,
         output: &mut Vec<u8>,
     ) -> Result<Step, Fault> {
-        loop {
+        while output.len() < ANSWERS_BYTES_MAX {
             let skipped = bytes.len().min(self.skip as usize);
             *bytes = &bytes[skipped..];
             self.skip -= skipped as u32;
@@ -134,6 +137,7 @@ impl Negotiation {
                 self.input.clear();
             }
         }
+        Ok(Step::Continues)
     }
 
     /// Returns how many bytes the current message needs, as far as that is known.

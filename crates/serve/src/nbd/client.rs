@@ -17,8 +17,10 @@ use super::output::Output;
 
 /// The most commands of a client under way.
 const COMMANDS_MAX: usize = 256;
-/// No more requests are taken while so many bytes of replies wait.
+/// No more requests are taken while so many bytes of replies wait, or so many without the data of
+/// reads.
 const OUTPUT_BYTES_MAX: usize = 2 << 20;
+const HEADS_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) enum Phase {
@@ -132,13 +134,14 @@ impl Client {
         self.commands.len() - self.free.len()
     }
 
-    /// Whether the client's next request can be taken.
+    /// Whether the client's next request or option can be taken.
     pub(crate) fn may_take(&self) -> bool {
         self.stalled.is_none()
             && !self.is_dead
             && !self.is_leaving
             && self.busy() < COMMANDS_MAX
             && self.output.bytes + self.held.bytes < OUTPUT_BYTES_MAX
+            && self.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX
     }
 
     /// Whether the client keeps blocks that others may need.

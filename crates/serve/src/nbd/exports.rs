@@ -37,9 +37,30 @@ impl NbdExport {
         }
     }
 
-    /// Returns at most `most` extents of a range.
-    pub(crate) fn extents(&self, _offset: u64, len: u64, _most: usize) -> Vec<Extent> {
-        vec![Extent { len, state: 0 }]
+    /// Returns at most `most` extents of a range of whole blocks, each of whole blocks.
+    pub(crate) fn extents(&self, offset: u64, len: u64, most: usize) -> Vec<Extent> {
+        let (device, block) =
+            (&self.disk.device, u64::from(self.disk.device.info().logical_block_bytes));
+        let (mut at, end) = (offset, offset + len);
+        let mut extents: Vec<Extent> = Vec::new();
+        while at < end {
+            let found = device.extent(at, end - at);
+            // A block that is not a hole as a whole is data.
+            let is_hole = found.is_hole && found.len_bytes >= block;
+            let len = match is_hole {
+                true => found.len_bytes / block * block,
+                false => found.len_bytes.max(1).next_multiple_of(block),
+            };
+            let (len, state) =
+                (len.min(end - at), if is_hole { Extent::HOLE | Extent::ZERO } else { 0 });
+            match extents.last_mut() {
+                Some(last) if last.state == state => last.len += len,
+                _ if extents.len() == most => break,
+                _ => extents.push(Extent { len, state }),
+            }
+            at += len;
+        }
+        extents
     }
 
     fn described(&self) -> Export {

@@ -41,6 +41,11 @@ impl Output {
         self.entries.is_empty()
     }
 
+    /// Returns the bytes of all headers, the first of which may be sent.
+    pub(crate) fn heads_bytes(&self) -> usize {
+        self.heads.len()
+    }
+
     pub(crate) fn has_data(&self) -> bool {
         self.entries.iter().any(|entry| entry.data.is_some())
     }

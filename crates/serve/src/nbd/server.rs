@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use qpair_block::{Error, ErrorKind, Result, WakeEvent};
 use qpair_memory::locks::Mutex;
 use qpair_nbd::Address;
+use rustix::process::{Resource, getrlimit};
 
 use super::door::Door;
 use super::exports::{ExportList, NbdExport};
@@ -15,8 +16,8 @@ use super::hall::Hall;
 use crate::unit::Unit;
 use crate::workers::{Placed, Workers};
 
-/// The most clients of a server.
-const CLIENTS_MAX: usize = 1024;
+/// The most clients of a server, if the process may have twice as many descriptors.
+const CLIENTS_MAX: u64 = 1024;
 
 /// The way by which a hall gets clients.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) door: Door,
     pub(crate) exports: ExportList,
     pub(crate) posts: Vec<Post>,
+    clients_max: usize,
 }
 
 impl Shared {
@@ -42,7 +44,7 @@ impl Shared {
 
     /// Whether there are as many clients as there may be.
     pub(crate) fn is_full(&self) -> bool {
-        self.clients() >= CLIENTS_MAX
+        self.clients() >= self.clients_max
     }
 
     /// Gives a client to the hall with the fewest, or disconnects it if there are too many.
@@ -95,7 +97,9 @@ impl Server {
         let count = workers.infos().len();
         let posts = (0..count).map(|_| post()).collect::<Result<Vec<_>>>()?;
         let exports = ExportList(exports);
-        let shared = Arc::new(Shared { address, door, exports, posts });
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let clients_max = CLIENTS_MAX.min(descriptors / 2) as usize;
+        let shared = Arc::new(Shared { address, door, exports, posts, clients_max });
         let mut server = Self { shared, workers: workers.clone(), halls: Vec::new() };
         for number in 0..count {
             let shared = server.shared.clone();

@@ -12,6 +12,11 @@ use tracing::{info, warn};
 use super::{DOOR, Hall, LANES, POST};
 use crate::nbd::client::{Client, Phase};
 
+/// The number of a hall's clients above which less is read of each at once, in bytes: a client that
+/// cannot be served now keeps what was read.
+const CROWD: usize = 64;
+const CROWDED_BYTES: usize = 32 << 10;
+
 impl Hall {
     /// Handles what the sockets announce. Returns whether there was anything.
     pub(super) fn listen_to_sockets(&mut self) -> bool {
@@ -44,8 +49,15 @@ impl Hall {
 
     /// Gives new clients to the halls with the fewest.
     fn open_door(&mut self) {
-        for _ in 0..16 {
-            let Some(stream) = self.shared.door.accept() else { return };
+        for count in 0..16 {
+            let Some(stream) = self.shared.door.accept() else {
+                // Without a descriptor for it, a client stays at the door and would keep the worker
+                // awake.
+                if count == 0 {
+                    self.rest_door(true);
+                }
+                return;
+            };
             self.shared.admit(stream);
         }
     }
@@ -74,9 +86,11 @@ impl Hall {
 
     /// Reads from a client, and takes its requests.
     fn read(&mut self, slot: usize) {
+        let is_crowded = self.clients.len() - self.free.len() > CROWD;
         let mut staging = std::mem::take(&mut self.staging);
         if let Some(client) = self.clients[slot].as_mut().filter(|client| !client.is_dead) {
-            let received = recv(&client.stream, &mut staging[..], RecvFlags::DONTWAIT);
+            let most = if is_crowded { CROWDED_BYTES } else { staging.len() };
+            let received = recv(&client.stream, &mut staging[..most], RecvFlags::DONTWAIT);
             match received {
                 Ok((_, 0)) => client.is_dead = true,
                 Ok((_, count)) => {
@@ -120,15 +134,16 @@ impl Hall {
             if client.is_dead || rest.is_empty() {
                 break;
             }
+            let may_take = client.may_take();
             if let Phase::Negotiation(negotiation) = &mut client.phase {
-                if client.output.bytes > 1 << 20 {
+                if !may_take {
                     break;
                 }
                 let mut output = Vec::new();
                 let step = negotiation.take(&mut rest, &self.shared.exports, &mut output);
                 client.output.push(&output, None);
                 match step {
-                    Ok(Step::Continues) => break,
+                    Ok(Step::Continues) => {}
                     Ok(Step::Ended) => client.is_leaving = true,
                     Ok(Step::Settled(settled)) => self.begin_transmission(slot, settled),
                     Err(fault) => self.send_away(slot, fault.0),
@@ -141,7 +156,7 @@ impl Hall {
                 rest = &rest[count..];
             } else if client.receiving.is_some() {
                 self.receive(slot, &mut rest);
-            } else if !client.may_take() {
+            } else if !may_take {
                 break;
             } else {
                 let is_extended = client.style() == qpair_nbd::wire::Style::Extended;

@@ -52,6 +52,8 @@ pub(crate) struct Hall {
     waiting: VecDeque<usize>,
     negotiating: usize,
     looked_at: Instant,
+    /// Whether the listening socket is not watched until the next look at times.
+    door_rests: bool,
 }
 
 impl Hall {
@@ -87,6 +89,7 @@ impl Hall {
             waiting: VecDeque::new(),
             negotiating: 0,
             looked_at: Instant::now(),
+            door_rests: false,
         }))
     }
 
@@ -97,6 +100,15 @@ impl Hall {
         {
             self.dirty.push(slot);
         }
+    }
+
+    /// Stops watching the listening socket, or watches it again.
+    fn rest_door(&mut self, rests: bool) {
+        self.door_rests = rests;
+        let flags = if rests { EventFlags::empty() } else { EventFlags::IN };
+        // The socket is in the set, so this cannot fail.
+        let data = EventData::new_u64(DOOR);
+        let _ = epoll::modify(&self.set, self.shared.door.as_fd(), data, flags);
     }
 
     /// Disconnects a client that breaks the protocol.
@@ -153,7 +165,8 @@ impl Unit for Hall {
     }
 
     fn nap(&self) -> Option<Duration> {
-        (self.negotiating > 0 || !self.waiting.is_empty()).then_some(LOOK_EVERY)
+        let looks = self.negotiating > 0 || !self.waiting.is_empty() || self.door_rests;
+        looks.then_some(LOOK_EVERY)
     }
 
     fn stop(self: Box<Self>) -> Stopped {

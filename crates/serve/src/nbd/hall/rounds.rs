@@ -114,6 +114,9 @@ impl Hall {
             return;
         }
         self.looked_at = Instant::now();
+        if self.door_rests {
+            self.rest_door(false);
+        }
         let is_full = self.shared.is_full();
         let limit = if is_full { LOOK_EVERY } else { NEGOTIATION };
         let mut late = Vec::new();
