@@ -4,13 +4,14 @@ use std::fmt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
 
-use super::channel::NbdChannel;
-use super::handshake::{Facts, connect};
+use super::channel::{NbdChannel, Setting};
+use super::handshake::Facts;
+use super::reconnection::Peer;
 use crate::Address;
 use crate::wire::export_flag as flag;
 
@@ -21,22 +22,25 @@ const DEPTH_MAX: u32 = 256;
 pub struct NbdOptions {
     /// The time limit for the server to answer while a connection is made. Default: 5 s.
     pub timeout: Duration,
+    /// The time limit of a request, and of connecting again to a server that has gone. Default:
+    /// 30 s.
+    pub request_timeout: Duration,
 }
 
 impl Default for NbdOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5) }
+        Self { timeout: Duration::from_secs(5), request_timeout: Duration::from_secs(30) }
     }
 }
 
 /// A disk that a server exports by NBD.
 pub struct NbdDevice {
     info: DeviceInfo,
-    address: Address,
-    export: String,
+    peer: Peer,
     options: NbdOptions,
     facts: Facts,
     channels: Arc<AtomicU32>,
+    resets: Arc<AtomicU64>,
 }
 
 /// Splits a name into the address and the export. The path of a UNIX socket ends where there is a
@@ -66,7 +70,8 @@ impl NbdDevice {
     /// a server that requires more than this client has; `Gone`; the errors of connecting.
     pub fn open(name: &str, options: NbdOptions) -> Result<Self> {
         let (address, export) = split(name)?;
-        let (_, facts) = connect(&address, export, options.timeout)?;
+        let peer = Peer { address, export: export.to_owned(), timeout: options.timeout };
+        let (_, facts) = peer.connect()?;
         let name = format!("nbd:{name}");
         let block = facts.block_bytes;
         if !block.is_power_of_two() || block > 65536 {
@@ -96,8 +101,8 @@ impl NbdDevice {
             let context = format!("{} allows no transfer of a block", info.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        let export = export.to_owned();
-        Ok(Self { info, address, export, options, facts, channels: Arc::default() })
+        let (channels, resets) = Default::default();
+        Ok(Self { info, peer, options, facts, channels, resets })
     }
 }
 
@@ -126,6 +131,10 @@ impl BlockDevice for NbdDevice {
             .hint("make it larger where it is served, and open it again"))
     }
 
+    fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
+    }
+
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         self.info.check_channel(options)?;
         let count = Count::of(&self.channels);
@@ -134,13 +143,19 @@ impl BlockDevice for NbdDevice {
             return Err(Error::new(ErrorKind::Busy, context)
                 .hint("use one worker, or let the server allow several (qemu-nbd --shared=0)"));
         }
-        let (socket, facts) = connect(&self.address, &self.export, self.options.timeout)?;
+        let (socket, facts) = self.peer.connect()?;
         if facts.size_bytes < self.facts.size_bytes || facts.block_bytes != self.facts.block_bytes {
             let context = format!("{} has changed since it was opened", self.info.name);
             return Err(Error::new(ErrorKind::Gone, context).hint("open it again"));
         }
-        let size_bytes = self.size_bytes();
-        Ok(Box::new(NbdChannel::new(socket, facts, &self.info, size_bytes, options, count)?))
+        let setting = Setting {
+            peer: self.peer.clone(),
+            info: self.info.clone(),
+            size_bytes: self.size_bytes(),
+            limit: self.options.request_timeout,
+            resets: self.resets.clone(),
+        };
+        Ok(Box::new(NbdChannel::new(socket, facts, setting, options, count)?))
     }
 }
 

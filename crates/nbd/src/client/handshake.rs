@@ -1,13 +1,16 @@
 //! The client's side of the negotiation, on a blocking stream.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_wire::be;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::Address;
 use crate::wire::handshake::{
@@ -45,7 +48,7 @@ pub(super) fn connect(
     };
     match address {
         Address::Unix(path) => {
-            let mut stream = UnixStream::connect(path).map_err(failed)?;
+            let mut stream = connect_unix(path, timeout).map_err(failed)?;
             let limit = stream.set_read_timeout(Some(timeout));
             limit.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(failed)?;
             let facts = negotiate(&mut stream, address, export)?;
@@ -54,7 +57,7 @@ pub(super) fn connect(
         }
         Address::Tcp(host, port) => {
             let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let mut stream = TcpStream::connect((bare, *port)).map_err(failed)?;
+            let mut stream = connect_tcp(bare, *port, timeout).map_err(failed)?;
             let limit = stream.set_read_timeout(Some(timeout));
             limit.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
@@ -63,6 +66,27 @@ pub(super) fn connect(
             Ok((stream.into(), facts))
         }
     }
+}
+
+/// Connects as `UnixStream::connect` does, and waits no longer than `timeout` for a server that
+/// accepts no more connections.
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn negotiate(stream: &mut dyn Stream, address: &Address, export: &str) -> Result<Facts> {

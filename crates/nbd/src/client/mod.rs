@@ -3,5 +3,6 @@
 mod channel;
 mod device;
 mod handshake;
+mod reconnection;
 
 pub use device::{NbdDevice, NbdOptions};
