@@ -41,7 +41,8 @@ struct Shared {
 pub(super) struct Reconnection(Arc<Shared>);
 
 impl Reconnection {
-    /// Begins the attempts, after a pause if that is wanted. `wake` is signalled when they have ended.
+    /// Begins the attempts, after a pause if that is wanted. `wake` is signalled when they have
+    /// ended.
     ///
     /// # Errors
     /// `Limit` if there is no thread.
