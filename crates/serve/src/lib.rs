@@ -36,13 +36,11 @@ pub use bdevs::{
 };
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
-pub use nbd::NbdExport;
+pub use nbd::{NbdExport, NbdServerInfo};
 pub use qpair_nbd::Address as NbdAddress;
 pub use rpc::{
     ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcCounters, RpcLimits, RpcServer,
     reference,
 };
-pub use target::{
-    Backend, BlkOptions, ExportInfo, NbdServerInfo, QUEUES_MAX, Target, TargetOptions,
-};
+pub use target::{Backend, BlkOptions, ExportInfo, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

@@ -11,7 +11,6 @@ use std::thread::JoinHandle;
 
 use qpair_block::{Error, ErrorKind, Result, WakeEvent};
 use qpair_memory::mappings_cut;
-use qpair_nbd::Address;
 use qpair_socket::{Listener, send};
 use qpair_vhost_user::codec::Header;
 use rustix::net::Shutdown;
@@ -20,7 +19,7 @@ use tracing::{info, warn};
 use crate::blk::Blk;
 use crate::device::Device;
 use crate::disk::Disk;
-use crate::nbd::{self, NbdExport};
+use crate::nbd;
 use crate::nvmf::Nvmf;
 use crate::scsi::Controller;
 use crate::session::{Session, Shared};
@@ -102,17 +101,6 @@ impl ExportInfo {
     }
 }
 
-/// A server of NBD.
-#[derive(Clone, Debug)]
-pub struct NbdServerInfo {
-    /// The address at which it listens.
-    pub address: Address,
-    /// The disks that it exports; the first is the default export.
-    pub exports: Vec<NbdExport>,
-    /// The number of connections.
-    pub clients: usize,
-}
-
 struct Served {
     name: String,
     kind: Kind,
@@ -149,8 +137,8 @@ struct Door {
 pub struct Target {
     served: Mutex<Vec<Served>>,
     nvmf: Mutex<Nvmf>,
-    nbd: Mutex<Vec<nbd::Server>>,
-    workers: Arc<Workers>,
+    pub(crate) nbd: Mutex<Vec<nbd::Server>>,
+    pub(crate) workers: Arc<Workers>,
     /// The number of mappings that had been cut at the last look.
     cut: AtomicU64,
 }
@@ -356,66 +344,6 @@ impl Target {
             }));
         }
         all
-    }
-
-    /// Serves disks by NBD at an address, under their names. The first is also the default export.
-    /// Returns the address, with the port that was chosen if the port was 0.
-    ///
-    /// # Errors
-    /// `Invalid` without disks; else the error of listening.
-    pub fn serve_nbd(&self, address: &Address, exports: Vec<NbdExport>) -> Result<Address> {
-        let server = nbd::Server::start(address, exports, &self.workers)?;
-        let address = server.address().clone();
-        self.nbd.lock().push(server);
-        Ok(address)
-    }
-
-    /// Ends a server of NBD: its clients lose their disks.
-    ///
-    /// # Errors
-    /// `NotFound` for an address without a server. Without `force`, `Busy` if it has clients.
-    pub fn remove_nbd(&self, address: &Address, force: bool) -> Result<Vec<NbdExport>> {
-        let mut all = self.nbd.lock();
-        let at = all.iter().position(|server| server.address() == address).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("no NBD server listens at {address}"))
-        })?;
-        let clients = all[at].clients();
-        if !force && clients > 0 {
-            let context = format!("the NBD server at {address} has {clients} clients");
-            return Err(
-                Error::new(ErrorKind::Busy, context).hint("end them first, or say force=true")
-            );
-        }
-        let server = all.swap_remove(at);
-        // Release the lock first, because the end of a server waits for requests.
-        drop(all);
-        Ok(server.exports().to_vec())
-    }
-
-    /// Returns the servers of NBD.
-    #[must_use]
-    pub fn nbd_servers(&self) -> Vec<NbdServerInfo> {
-        let info = |server: &nbd::Server| NbdServerInfo {
-            address: server.address().clone(),
-            exports: server.exports().to_vec(),
-            clients: server.clients(),
-        };
-        self.nbd.lock().iter().map(info).collect()
-    }
-
-    /// Returns the disks that are served by NBD, each with the address of its server.
-    #[must_use]
-    pub fn nbd_exports(&self) -> Vec<ExportInfo> {
-        let of = |server: NbdServerInfo| {
-            let NbdServerInfo { address, exports, clients } = server;
-            exports.into_iter().map(move |NbdExport { disk, read_only }| ExportInfo {
-                name: disk.name.clone(),
-                backend: Backend::Blk { disk, read_only },
-                socket: address.to_string().into(),
-                has_client: clients > 0,
-            })
-        };
-        self.nbd_servers().into_iter().flat_map(of).collect()
     }
 
     /// Pins each worker to one processor: the first worker to the first of `cpus`, the next to the

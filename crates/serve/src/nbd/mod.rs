@@ -8,6 +8,8 @@ mod hall;
 mod output;
 mod pool;
 mod server;
+mod serving;
 
 pub use exports::NbdExport;
 pub(crate) use server::Server;
+pub use serving::NbdServerInfo;

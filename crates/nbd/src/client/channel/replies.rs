@@ -97,19 +97,19 @@ impl NbdChannel {
                     at = inside(offset, len);
                     left = len;
                     if at.is_none() {
-                        return Err("the server sent data outside a request");
+                        return Err("the server has sent data outside a request");
                     }
                 }
                 Chunk::Hole { offset, len } if op == Op::Read => {
-                    let at =
-                        inside(offset, len).ok_or("the server sent a hole outside a request")?;
+                    let at = inside(offset, len)
+                        .ok_or("the server has sent a hole outside a request")?;
                     self.fill_zeroes(slot, at, len)?;
                 }
                 Chunk::Data { .. } | Chunk::Hole { .. } => {
-                    return Err("the server sent data for a request without");
+                    return Err("the server has sent data for a request without");
                 }
                 Chunk::Other { skip } if skip < 1 << 20 => left = skip,
-                Chunk::Other { .. } => return Err("the server sent a chunk that is too long"),
+                Chunk::Other { .. } => return Err("the server has sent a chunk that is too long"),
             }
             self.following = Some(Following { slot, at, left, done: reply.done });
         }
@@ -125,7 +125,7 @@ impl NbdChannel {
         let Some(job) = &mut self.jobs[slot] else { return Ok(()) };
         job.filled += data.len() as u64;
         if job.filled > u64::from(job.request.len_bytes) {
-            return Err("the server sent data twice");
+            return Err("the server has sent data twice");
         }
         if let Some(buffer) = &mut job.request.buffer {
             buffer.copy_from(job.request.buffer_offset_bytes as usize + at as usize, data);
