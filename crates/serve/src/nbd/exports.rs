@@ -53,10 +53,11 @@ impl NbdExport {
             };
             let (len, state) =
                 (len.min(end - at), if is_hole { Extent::HOLE | Extent::ZERO } else { 0 });
-            match extents.last_mut().filter(|last| last.state == state) {
-                Some(last) => last.len += len,
-                None if extents.len() == most => break,
-                None => extents.push(Extent { len, state }),
+            let count = extents.len();
+            match extents.last_mut() {
+                Some(last) if last.state == state => last.len += len,
+                _ if count == most => break,
+                _ => extents.push(Extent { len, state }),
             }
             at += len;
         }
