@@ -25,7 +25,7 @@ for round in fill 1 2; do
             ticks() { awk '{ print $14 + $15 }' "/proc/$pid/stat"; }
             before=$(ticks)
             ios=$(fio --name=r --ioengine=nbd --uri="nbd+unix:///?socket=$folder/$server" --rw="$kind" --bs=4k --iodepth=32 "${time[@]}" \
-                --size=256m --numjobs="$connections" --thread --group_reporting --output-format=terse --terse-version=3 | awk -F';' '{ print $8 * 1 }')
+                --size=256m --numjobs="$connections" --thread --group_reporting --output-format=terse --terse-version=3 | awk -F';' '/^3;/ { print $8 }')
             after=$(ticks)
             [[ $round == fill ]] || awk -v s="$server" -v c="$connections" -v i="$ios" -v t=$((after - before)) -v n="$seconds" \
                 'BEGIN { printf "%-9s %d connections: %7.0f reads per second, %5.2f us of the server a read\n", s, c, i, t * 1e4 / (i * n) }'
