@@ -49,7 +49,8 @@ pub use qpair_memory::{
 pub use seam::byte_locks::ByteLocks;
 pub use seam::completion_event::CompletionEvent;
 pub use seam::device::{
-    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, Extent, IoChannel,
+    WaitOptions,
 };
 pub use seam::error::{Error, ErrorKind, IoError, Result};
 pub use seam::request::{Completion, Op, Request};

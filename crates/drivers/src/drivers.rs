@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result, SharedWay};
+use qpair_nbd::{NbdDevice, NbdOptions};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 use qpair_pci::TimeoutPolicy;
 
@@ -65,6 +66,7 @@ impl Drivers {
         match driver {
             "scsi" => Ok(self.scsi_disk(name)?),
             "vhost-user" => vhost_user::open(name, self.timeout_policy()),
+            "nbd" => Ok(Arc::new(NbdDevice::open(name, NbdOptions::default())?)),
             _ => Ok(self.nvme_device(driver, name)?),
         }
     }
@@ -80,7 +82,7 @@ impl Drivers {
                 Some(device) => Ok(device),
                 None => Ok(self.soft_drive(name)?.device),
             },
-            "scsi" | "vhost-user" => {
+            "scsi" | "vhost-user" | "nbd" => {
                 let context = format!("{driver} is not a device of the NVMe driver");
                 Err(Error::new(ErrorKind::Unsupported, context))
             }

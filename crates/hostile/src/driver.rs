@@ -23,14 +23,18 @@ pub(super) struct Driver {
     /// Whether a buffer was left to a controller that could not be stopped.
     pub(super) is_buffer_lost: bool,
     // Must be dropped after the channel.
-    _device: NvmeDevice,
+    _device: Box<dyn BlockDevice>,
 }
 
 impl Driver {
     pub(super) fn open(client: Client, options: ControllerOptions) -> qpair_block::Result<Self> {
         let controller = Controller::open(Arc::new(client), options)?;
         let nsid = controller.namespaces().first().map(|namespace| namespace.nsid);
-        let device = controller.open_default_namespace(nsid)?;
+        let device: NvmeDevice = controller.open_default_namespace(nsid)?;
+        Self::over(Box::new(device))
+    }
+
+    pub(super) fn over(device: Box<dyn BlockDevice>) -> qpair_block::Result<Self> {
         let arena = Arena::new(4096, 2, device.info().arena_options())
             .map_err(|cause| qpair_block::Error::os(cause, "an arena"))?;
         let buffer = arena.lease();
@@ -92,6 +96,16 @@ impl Blocks {
     pub(super) fn visit(&mut self, path: &Path, count: u64) -> Result<u64, String> {
         let client = connect(path)?;
         let mut driver = Driver::open(client, options()).map_err(said)?;
+        self.visit_with(&mut driver, &path.display().to_string(), count)
+    }
+
+    /// Does what [`Blocks::visit`] does, with a driver that is connected.
+    pub(super) fn visit_with(
+        &mut self,
+        driver: &mut Driver,
+        name: &str,
+        count: u64,
+    ) -> Result<u64, String> {
         let mut verified = 0;
         for turn in 0..2 {
             for _ in 0..count {
@@ -104,8 +118,7 @@ impl Blocks {
                     other => {
                         let wanted = self.known.get(&block);
                         return Err(format!(
-                            "block {block} of {} reads as {other:?}, and {wanted:?} was written",
-                            path.display()
+                            "block {block} of {name} reads as {other:?}, and {wanted:?} was written"
                         ));
                     }
                 }
@@ -113,9 +126,9 @@ impl Blocks {
             for _ in 0..if turn == 0 { count } else { 0 } {
                 let block = self.random.u64(0..driver.blocks);
                 let timestamp = self.random.u64(..);
-                driver.write(block, timestamp).map_err(|error| {
-                    format!("writing block {block} of {}: {error}", path.display())
-                })?;
+                driver
+                    .write(block, timestamp)
+                    .map_err(|error| format!("writing block {block} of {name}: {error}"))?;
                 self.known.insert(block, timestamp);
             }
         }

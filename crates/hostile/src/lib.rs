@@ -1,5 +1,6 @@
-//! Hostile clients attack the vfio-user server, and hostile servers attack the driver. In between,
-//! a well-behaved driver writes blocks and reads them again. See docs/design/vfio-user.md.
+//! Hostile clients attack the vfio-user server and the NBD server, and hostile servers attack the
+//! driver. In between, a well-behaved driver writes blocks and reads them again. See
+//! docs/design/vfio-user.md and docs/design/nbd.md.
 //!
 //! Despite the attacks, no block of another client may be wrong, nothing may end or block the
 //! process, and memory and descriptors must return to their initial level.
@@ -7,6 +8,7 @@
 mod clients;
 mod driver;
 mod meter;
+mod nbd;
 mod raw;
 mod served;
 mod servers;
@@ -46,6 +48,8 @@ enum End {
     Server,
     /// The driver, by hostile servers
     Driver,
+    /// The NBD server, by hostile clients
+    Nbd,
 }
 
 /// Runs the attacks. The exit code is 1 if something was wrong.
@@ -68,6 +72,7 @@ pub fn run(options: &Options) -> ExitCode {
 #[derive(Default)]
 struct Counts {
     clients: u64,
+    nbd_clients: u64,
     servers: u64,
     /// Sessions with a hostile server in which the driver did I/O.
     driven: u64,
@@ -97,12 +102,19 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     }
     hostile.leave();
     served.wait_until_alone()?;
+    let mut nbd = nbd::Nbd::start(seed)?;
+    for number in 0..nbd::KINDS {
+        watchdog.set(&format!("the first NBD client of kind {number}"));
+        nbd.attack(number, &mut random)?;
+        counts.verified += nbd.clear(&mut random)?;
+    }
+    nbd.leave()?;
     let before = Meter::settled()?;
 
     let end = Instant::now() + Duration::from_secs(options.seconds);
     let mut tell_at = Instant::now() + TELL_EVERY;
     while Instant::now() < end {
-        if options.end != Some(End::Driver) {
+        if options.end.is_none_or(|end| end == End::Server) {
             for _ in 0..TURN {
                 watchdog.set(&format!("client {}", counts.clients));
                 hostile.attack(random.usize(..), &mut random)?;
@@ -110,7 +122,16 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
             }
             clear(&served, &mut counts, &mut quiet, random.u64(..))?;
         }
-        if options.end != Some(End::Server) {
+        if options.end.is_none_or(|end| end == End::Nbd) {
+            // Clients that hold others up for a second make these attacks the slowest.
+            for _ in 0..TURN / 4 {
+                watchdog.set(&format!("NBD client {}", counts.nbd_clients));
+                nbd.attack(random.usize(..), &mut random)?;
+                counts.verified += nbd.clear(&mut random)?;
+                counts.nbd_clients += 1;
+            }
+        }
+        if options.end.is_none_or(|end| end == End::Driver) {
             for _ in 0..TURN {
                 watchdog.set(&format!("server {}", counts.servers));
                 let session = servers::attack(&mut random, watchdog.name())?;
@@ -122,8 +143,9 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         if Instant::now() >= tell_at {
             tell_at = Instant::now() + TELL_EVERY;
             println!(
-                "{} hostile clients, {} hostile servers, {} blocks verified; {}",
+                "{} hostile clients, {} of NBD, {} hostile servers, {} blocks verified; {}",
                 counts.clients,
+                counts.nbd_clients,
                 counts.servers,
                 counts.verified,
                 Meter::now()?
@@ -134,11 +156,17 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     clear(&served, &mut counts, &mut quiet, seed)?;
     hostile.leave();
     served.wait_until_alone()?;
+    nbd.leave()?;
     let undelivered = served.undelivered();
     let after = Meter::settled()?;
     let said = format!(
-        "{} hostile clients and {} hostile servers ({} got as far as I/O, {} kept a buffer), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
-        counts.clients, counts.servers, counts.driven, counts.lost, counts.verified
+        "{} hostile clients, {} of NBD, and {} hostile servers ({} got as far as I/O, {} kept a buffer), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
+        counts.clients,
+        counts.nbd_clients,
+        counts.servers,
+        counts.driven,
+        counts.lost,
+        counts.verified
     );
     match before.compare(&after, counts.lost) {
         Ok(()) => Ok(said),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use qpair_block::{
-    BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result,
+    BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, Error, ErrorKind, Extent, IoChannel, Result,
 };
 
 use crate::adapt;
@@ -242,6 +242,13 @@ impl BlockDevice for KernelDevice {
             Target::File(file) => file.clone(),
             Target::Namespace(namespace) => namespace.clone(),
         })
+    }
+
+    fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+        match &self.target {
+            Target::File(file) => file.extent(offset_bytes, len_bytes),
+            Target::Namespace(_) => Extent { len_bytes, is_hole: false },
+        }
     }
 
     fn removed(&self) -> Option<String> {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::locks::Mutex;
-use qpair_block::{ByteLocks, DeviceInfo, Error, ErrorKind, Result};
-use rustix::fs::{FlockOperation, flock, ftruncate};
+use qpair_block::{ByteLocks, DeviceInfo, Error, ErrorKind, Extent, Result};
+use rustix::fs::{FlockOperation, SeekFrom, flock, ftruncate, seek};
 use rustix::io::Errno;
 
 use crate::byte_locks;
@@ -186,6 +186,28 @@ impl File {
     #[inline]
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the extent that begins at an offset. Space that was reserved and not written counts
+    /// as a hole, as file systems have it.
+    pub(crate) fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+        let all_data = Extent { len_bytes, is_hole: false };
+        if self.kind == Kind::BlockDevice || i64::try_from(offset_bytes).is_err() {
+            return all_data;
+        }
+        // All requests name their offset, so nothing depends on the file's own.
+        let (end, is_hole) = match seek(&self.fd, SeekFrom::Data(offset_bytes)) {
+            Ok(data) if data > offset_bytes => (data, true),
+            Ok(_) => match seek(&self.fd, SeekFrom::Hole(offset_bytes)) {
+                Ok(hole) => (hole, false),
+                Err(_) => return all_data,
+            },
+            // There is no data behind the offset.
+            Err(Errno::NXIO) if offset_bytes < self.size_bytes() => (u64::MAX, true),
+            Err(_) => return all_data,
+        };
+        let len_bytes = len_bytes.min(end.saturating_sub(offset_bytes)).max(1);
+        Extent { len_bytes, is_hole }
     }
 
     /// Whether the file no longer has a name.

@@ -1,6 +1,6 @@
-//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:` and `vhost-user:`. The feature
-//! `drivers` adds the crates with their drivers. A build without it refuses these names before it
-//! accesses any device.
+//! Devices that bypass the kernel: `nvme:`, `softnvme:`, `scsi:`, `vhost-user:` and `nbd:`. The
+//! feature `drivers` adds the crates with their drivers. A build without it refuses these names
+//! before it accesses any device.
 
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
@@ -37,6 +37,7 @@ fn refusal(driver: &str, name: &str) -> Error {
         "softnvme" => "an NVMe drive made of software",
         "scsi" => "a SCSI disk whose controller the program drives itself, without the kernel",
         "vhost-user" => "a disk that another process serves by vhost-user-blk",
+        "nbd" => "a disk that a server exports by NBD",
         _ => "a device of a driver in this program",
     };
     Error::with_hint(

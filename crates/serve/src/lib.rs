@@ -17,6 +17,7 @@ mod device;
 mod disk;
 mod memory;
 mod metrics;
+mod nbd;
 mod nvmf;
 mod poll_time;
 mod queue;
@@ -35,6 +36,8 @@ pub use bdevs::{
 };
 pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer};
+pub use nbd::{NbdExport, NbdServerInfo};
+pub use qpair_nbd::Address as NbdAddress;
 pub use rpc::{
     ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcCounters, RpcLimits, RpcServer,
     reference,

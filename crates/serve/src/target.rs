@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use crate::blk::Blk;
 use crate::device::Device;
 use crate::disk::Disk;
+use crate::nbd;
 use crate::nvmf::Nvmf;
 use crate::scsi::Controller;
 use crate::session::{Session, Shared};
@@ -136,7 +137,8 @@ struct Door {
 pub struct Target {
     served: Mutex<Vec<Served>>,
     nvmf: Mutex<Nvmf>,
-    workers: Arc<Workers>,
+    pub(crate) nbd: Mutex<Vec<nbd::Server>>,
+    pub(crate) workers: Arc<Workers>,
     /// The number of mappings that had been cut at the last look.
     cut: AtomicU64,
 }
@@ -156,7 +158,7 @@ impl Target {
         let workers = Arc::new(Workers::start(options.workers, options.poll)?);
         let cut = AtomicU64::new(mappings_cut());
         let nvmf = Mutex::new(Nvmf::new(workers.clone()));
-        Ok(Self { served: Mutex::default(), nvmf, workers, cut })
+        Ok(Self { served: Mutex::default(), nvmf, nbd: Mutex::default(), workers, cut })
     }
 
     /// Serves a disk, under a name, at the socket at `path`, to one front end at a time.

@@ -49,6 +49,12 @@ pub(crate) trait Unit {
         None
     }
 
+    /// Whether the unit goes idle as soon as it has nothing to do: looking for work costs it a
+    /// system call, as much as a sleep does.
+    fn sleeps_at_once(&self) -> bool {
+        false
+    }
+
     /// Waits for the requests under way, and releases the guest's memory.
     fn stop(self: Box<Self>) -> Stopped;
 }

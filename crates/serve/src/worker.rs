@@ -229,7 +229,8 @@ impl Turner {
             }
             let is_watched = !served.has_completion_fd && served.queue.is_busy();
             let quiet = now.saturating_duration_since(served.busy_at);
-            if self.poll || is_watched || quiet < served.poll_time.time() {
+            let is_hasty = served.queue.sleeps_at_once();
+            if self.poll || is_watched || !is_hasty && quiet < served.poll_time.time() {
                 continue;
             }
             if served.queue.listen() {

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crate::channel::holding::{Alarm, Holding, wait_holding};
 use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
-    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, Extent, IoChannel,
+    WaitOptions,
 };
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::request::{Completion, Op, Request};
@@ -73,6 +74,10 @@ impl BlockDevice for DelayDevice {
 
     fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
         self.inner.byte_locks()
+    }
+
+    fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+        self.inner.extent(offset_bytes, len_bytes)
     }
 
     fn removed(&self) -> Option<String> {

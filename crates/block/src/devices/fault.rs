@@ -9,7 +9,8 @@ use crate::channel::slots::Slots;
 use crate::devices::fault_control::{Fault, FaultControl};
 use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
-    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, Extent, IoChannel,
+    WaitOptions,
 };
 use crate::seam::error::{Error, ErrorKind, IoError, Result};
 use crate::seam::request::{Completion, Op, Request};
@@ -94,6 +95,10 @@ impl BlockDevice for FaultDevice {
 
     fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
         self.inner.byte_locks()
+    }
+
+    fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+        self.inner.extent(offset_bytes, len_bytes)
     }
 
     fn removed(&self) -> Option<String> {

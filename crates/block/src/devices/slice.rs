@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
-    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, IoChannel, WaitOptions,
-    atomic_write_bytes_on,
+    Arrival, BlockDevice, ChannelOptions, ChannelStatistics, DeviceInfo, Extent, IoChannel,
+    WaitOptions, atomic_write_bytes_on,
 };
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::request::{Completion, Op, Request};
@@ -88,6 +88,10 @@ impl BlockDevice for SliceDevice {
 
     fn byte_locks(&self) -> Option<Arc<dyn ByteLocks>> {
         self.inner.byte_locks()
+    }
+
+    fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+        self.inner.extent(self.start_bytes + offset_bytes, len_bytes)
     }
 
     fn removed(&self) -> Option<String> {

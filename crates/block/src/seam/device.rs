@@ -182,6 +182,15 @@ impl DeviceInfo {
     }
 }
 
+/// A range of a device, all of it with or without space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The length in bytes.
+    pub len_bytes: u64,
+    /// Whether the range has no space and reads as zeroes.
+    pub is_hole: bool,
+}
+
 /// The control plane of a device. It can be used from any thread; calls may block.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Returns the properties and capabilities of the device.
@@ -209,6 +218,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Returns the device's error; the size is then unchanged.
     fn shrink(&self, _size_bytes: u64) -> Result<()> {
         Ok(())
+    }
+
+    /// Returns the extent that begins at `offset_bytes`, as far as the device knows without reading
+    /// it; at most `len_bytes` of it, and at least one byte. Changes that are under way may be in
+    /// the answer. A device that does not know, as most do not, says that all is data.
+    fn extent(&self, _offset_bytes: u64, len_bytes: u64) -> Extent {
+        Extent { len_bytes, is_hole: false }
     }
 
     /// Returns the name of the device, or of a part of it, if its file was deleted while open. The

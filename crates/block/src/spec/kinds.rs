@@ -29,7 +29,7 @@ const fn kind(
 }
 
 /// The kinds of devices.
-pub const KINDS: [Kind; 13] = [
+pub const KINDS: [Kind; 14] = [
     kind("file", "[file:]PATH", "a file or block device", Vec::new),
     kind("ram", "ram:[KEYS]", "a device in memory", || RAM.rows()),
     kind("null", "null:[KEYS]", "a device without a medium", || NULL.rows()),
@@ -53,10 +53,16 @@ pub const KINDS: [Kind; 13] = [
         Vec::new,
     ),
     kind("vhost-user", "vhost-user:[KEYS:]PATH", "a disk of another process", Vec::new),
+    kind(
+        "nbd",
+        "nbd:unix:PATH[/EXPORT] or nbd:tcp:HOST[:PORT][/EXPORT]",
+        "a disk that a server exports by NBD",
+        Vec::new,
+    ),
 ];
 
 /// The words that name a driver in this program rather than a file.
-pub const DRIVERS: [&str; 4] = ["nvme", "softnvme", "scsi", "vhost-user"];
+pub const DRIVERS: [&str; 5] = ["nvme", "softnvme", "scsi", "vhost-user", "nbd"];
 
 pub(super) const RAM: Keys<RamOptions> = Keys {
     of: "ram:",

@@ -4,9 +4,10 @@ use qpair_serve::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "qpair_drivers",
     "qpair_mpt3sas",
+    "qpair_nbd",
     "qpair_nvme",
     "qpair_scsi",
     "qpair_serve",

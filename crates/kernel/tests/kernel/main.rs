@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
 mod conformance;
+mod extents;
 mod opening;
 mod space;
 mod waiting;

@@ -44,6 +44,7 @@ pub(super) fn text(target: &Target) -> String {
     metric("process_cpu_seconds_total", "Processor time", "counter", &[(none, cpu_s)]);
     let mut exports = target.exports();
     exports.extend(target.namespaces());
+    exports.extend(target.nbd_exports());
     let of = |name: &str, disk: &str| {
         format!("{{export=\"{}\",disk=\"{}\"}}", escaped(name), escaped(disk))
     };

@@ -108,6 +108,14 @@ impl Lane {
     /// # Errors
     /// The device's error, or that of allocating the bounce buffers.
     pub(crate) fn open(disk: &Arc<Disk>, arena: &Arc<Arena>, size: u16) -> Result<Self> {
+        Self::open_with(disk, std::slice::from_ref(arena), size)
+    }
+
+    /// Opens a channel as [`Lane::open`] does, for data in any of `arenas`.
+    ///
+    /// # Errors
+    /// The errors of [`Lane::open`].
+    pub(crate) fn open_with(disk: &Arc<Disk>, arenas: &[Arc<Arena>], size: u16) -> Result<Self> {
         let info = disk.device.info();
         let bounce_bytes = info.transfer_bytes_max.min(BOUNCE_BYTES_MAX);
         let bounce_bytes = (bounce_bytes as usize + 1).next_power_of_two() / 2;
@@ -115,7 +123,7 @@ impl Lane {
             .map_err(|cause| Error::os(cause, "allocating bounce buffers"))?;
         let channel = disk.device.open_channel(&ChannelOptions {
             depth: u32::from(size).min(info.depth_max),
-            arenas: vec![arena.clone(), bounces.clone()],
+            arenas: arenas.iter().chain([&bounces]).cloned().collect(),
             wake: None,
         })?;
         Ok(Self {

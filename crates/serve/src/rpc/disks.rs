@@ -27,6 +27,7 @@ fn takes(method: &str) -> &'static [&'static str] {
         "bdev_error_create" => &["base_name"],
         "vhost_create_blk_controller" => &["dev_name"],
         "vhost_scsi_controller_add_target" => &["bdev_name"],
+        "nbd_create_server" => &["bdev_names"],
         "nvmf_subsystem_add_ns" => &["namespace"],
         _ => &[],
     }

@@ -16,6 +16,7 @@ use super::faults::{bdev_error_create, bdev_error_delete, bdev_error_inject_erro
 use super::limits::bdev_set_qos_limit;
 use super::log::{log_get_level, log_set_level};
 use super::manager::{Call, Manager};
+use super::nbd::{nbd_create_server, nbd_delete_server, nbd_get_servers};
 use super::nvme::{
     bdev_nvme_attach_controller, bdev_nvme_detach_controller, bdev_nvme_get_controllers,
 };
@@ -86,6 +87,9 @@ methods! {
     framework_get_subsystems,
     log_get_level,
     log_set_level,
+    nbd_create_server,
+    nbd_delete_server,
+    nbd_get_servers,
     nvmf_create_subsystem,
     nvmf_create_transport,
     nvmf_delete_subsystem,
@@ -108,7 +112,7 @@ methods! {
 }
 
 /// The subsystems of a saved configuration, in an order in which their calls can be made again.
-pub(super) const SUBSYSTEMS: [&str; 4] = ["bdev", "vhost_blk", "vhost_scsi", "nvmf"];
+pub(super) const SUBSYSTEMS: [&str; 5] = ["bdev", "vhost_blk", "vhost_scsi", "nvmf", "nbd"];
 
 const MALLOC: &str = "Malloc disk";
 const NULL: &str = "Null disk";

@@ -10,6 +10,7 @@ mod limits;
 mod log;
 mod manager;
 mod methods;
+mod nbd;
 mod nvme;
 mod nvmf;
 mod params;

@@ -99,6 +99,9 @@ const LISTEN_ADDRESS: Param = need(
     "Where it is.",
 );
 
+const NBD_ADDRESS: Param =
+    need("address", Text, "Where the server listens: `unix:PATH` or `tcp:HOST[:PORT]`.");
+
 const TRUE: &str = "true";
 const ITS_NAME: &str = "its name";
 
@@ -429,6 +432,28 @@ pub(super) const SCHEMAS: &[Schema] = &[
             "`ERROR`, `WARNING`, `NOTICE`, `INFO` (as much as `NOTICE`) or `DEBUG`.",
         )],
         TRUE,
+    ),
+    of(
+        "nbd_create_server",
+        "Serves devices by NBD, under their names. qpair's own.",
+        &[
+            NBD_ADDRESS,
+            need("bdev_names", Texts, "The devices; the first is also the default export."),
+            may("readonly", Flag, "Clients cannot write."),
+        ],
+        "the address; with the port that was chosen if the port was 0",
+    ),
+    of(
+        "nbd_delete_server",
+        "Ends a server of `nbd_create_server`. qpair's own.",
+        &[NBD_ADDRESS, may("force", Flag, "Also if it has clients.")],
+        TRUE,
+    ),
+    of(
+        "nbd_get_servers",
+        "Lists the servers of `nbd_create_server`. qpair's own.",
+        &[],
+        "addresses, exports and the numbers of connections",
     ),
     of(
         "nvmf_create_subsystem",

@@ -16,8 +16,8 @@ use clap::Args;
 use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
-    BlkOptions, ConfigChange, ConfigFault, Manager, MetricsAddress, MetricsServer, OpenFile,
-    RpcServer, Target, TargetOptions,
+    BlkOptions, ConfigChange, ConfigFault, Manager, MetricsAddress, MetricsServer, NbdAddress,
+    OpenFile, RpcServer, Target, TargetOptions,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
@@ -73,6 +73,9 @@ Examples:
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m,size=1G,share=on -machine q35,memory-backend=m \\
       -chardev socket,id=c,path=/run/qpair/data.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c ...
 
+  qpair target --folder /run/qpair --disk data=data.img --nbd unix:/run/qpair/nbd.sock
+  nbdinfo 'nbd+unix:///data?socket=/run/qpair/nbd.sock'
+
   qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
   qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M
@@ -93,6 +96,11 @@ pub(crate) struct TargetCommand {
     /// Disk to serve; may be repeated
     #[arg(long, value_name = "NAME=DEVICE", required_unless_present_any = ["rpc", "config"], value_parser = parse_disk, long_help = format!("Disk to serve; may be repeated. {}", qpair_drivers::help()))]
     disk: Vec<(String, DeviceSpec)>,
+
+    /// Serve the disks by NBD at unix:PATH or tcp:HOST[:PORT], under their names, and not by
+    /// vhost-user
+    #[arg(long, value_name = "ADDRESS", requires = "disk")]
+    nbd: Option<NbdAddress>,
 
     /// Accept JSON-RPC calls at this socket, only from the owner of this process
     #[arg(long, value_name = "PATH")]
@@ -265,6 +273,12 @@ impl TargetCommand {
             let device = self.open_disk(spec, &mut carved)?;
             let options = BlkOptions { queues: self.queues, read_only: self.read_only };
             manager.add_disk(name, device, options)?;
+        }
+        if let Some(address) = &self.nbd {
+            let names: Vec<String> = self.disk.iter().map(|(name, _)| name.clone()).collect();
+            manager
+                .serve_nbd(address, &names, self.read_only)
+                .map_err(|what| Failure::new(Exit::Failed, what))?;
         }
         if let Some(file) = &self.load {
             let wrong = |what: &dyn std::fmt::Display| {

@@ -23,7 +23,9 @@ impl Reporter {
         target: &Target,
         (rpc, metrics): (Option<&Path>, Option<&MetricsAddress>),
     ) -> Result<()> {
-        let exports = target.exports();
+        let mut exports = target.exports();
+        let by_vhost = exports.len();
+        exports.extend(target.nbd_exports());
         if self.json {
             let about = |disk: &Disk| {
                 json!({
@@ -68,7 +70,7 @@ impl Reporter {
                 ))?;
             }
         }
-        if let Some(ExportInfo { socket, backend, .. }) = exports.first() {
+        if let Some(ExportInfo { socket, backend, .. }) = exports[..by_vhost].first() {
             // QEMU up to 8.1 comes back to a disk alone.
             let (reconnect, device) = match backend {
                 Backend::Blk { .. } => (",reconnect=1", "vhost-user-blk-pci"),
@@ -97,6 +99,7 @@ impl Reporter {
     pub(super) fn end(&self, target: &Target) -> Result<()> {
         let mut exports = target.exports();
         exports.extend(target.namespaces());
+        exports.extend(target.nbd_exports());
         for disk in exports.iter().flat_map(ExportInfo::disks) {
             let counters = disk.counters();
             if self.json {

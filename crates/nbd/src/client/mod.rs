@@ -1,0 +1,8 @@
+//! A client: a disk that a server exports. Each channel is a connection of its own.
+
+mod channel;
+mod device;
+mod handshake;
+mod reconnection;
+
+pub use device::{NbdDevice, NbdOptions};

@@ -1,0 +1,255 @@
+//! A client: its socket, and its commands under way.
+//!
+//! Invariants:
+//! - a command is in `commands` from its request until its reply is in `output`;
+//! - while a command is `stalled`, no more requests are taken;
+//! - while a long simple reply is being sent (`streaming`), other replies wait in `held`.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use qpair_block::{Buffer, IoError, Op};
+use qpair_nbd::server::{Negotiation, Settled};
+use qpair_nbd::wire::reply::{put_data, put_end, put_simple};
+use qpair_nbd::wire::{Errno, Request, Style};
+
+use super::output::Output;
+
+/// The most commands of a client under way.
+const COMMANDS_MAX: usize = 256;
+/// No more requests are taken while so many bytes of replies wait, or so many without the data of
+/// reads.
+const OUTPUT_BYTES_MAX: usize = 2 << 20;
+const HEADS_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Negotiation(Box<Negotiation>),
+    Transmission(Settled),
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) request: Request,
+    /// The bytes whose parts have begun.
+    pub(crate) begun: u64,
+    /// The parts at the device, and the part whose data is arriving.
+    pub(crate) parts: u32,
+    pub(crate) error: Option<Errno>,
+}
+
+/// A part of a write whose data is arriving.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) command: usize,
+    pub(crate) head: u16,
+    pub(crate) block: Buffer,
+    pub(crate) len: u32,
+    pub(crate) filled: u32,
+    pub(crate) since: Instant,
+}
+
+/// The directions for which a client's socket is watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interest {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: OwnedFd,
+    pub(crate) phase: Phase,
+    pub(crate) since: Instant,
+    /// The last time at which bytes moved, in either direction.
+    pub(crate) moved_at: Instant,
+    /// Bytes that were read and not taken.
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Output,
+    held: Output,
+    streaming: Option<usize>,
+    pub(crate) commands: Vec<Option<Command>>,
+    free: Vec<usize>,
+    /// The command whose parts have not all begun.
+    pub(crate) stalled: Option<usize>,
+    pub(crate) receiving: Option<Receiving>,
+    /// The bytes of payload to skip.
+    pub(crate) skip: u64,
+    /// The parts of all commands at the device.
+    pub(crate) parts: u32,
+    pub(crate) interest: Interest,
+    /// Whether the client has said goodbye: it is disconnected after its last reply.
+    pub(crate) is_leaving: bool,
+    /// Whether the connection has ended. The client stays until its last part ends.
+    pub(crate) is_dead: bool,
+    pub(crate) is_dirty: bool,
+    pub(crate) is_waiting: bool,
+    head: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn new(stream: OwnedFd) -> Self {
+        let mut greeting = Vec::new();
+        let negotiation = Negotiation::begin(&mut greeting);
+        let mut output = Output::default();
+        output.push(&greeting, None);
+        let now = Instant::now();
+        Self {
+            stream,
+            phase: Phase::Negotiation(Box::new(negotiation)),
+            since: now,
+            moved_at: now,
+            input: Vec::new(),
+            output,
+            held: Output::default(),
+            streaming: None,
+            commands: Vec::new(),
+            free: Vec::new(),
+            stalled: None,
+            receiving: None,
+            skip: 0,
+            parts: 0,
+            interest: Interest::default(),
+            is_leaving: false,
+            is_dead: false,
+            is_dirty: false,
+            is_waiting: false,
+            head: Vec::new(),
+        }
+    }
+
+    pub(crate) fn settled(&self) -> Option<Settled> {
+        match self.phase {
+            Phase::Transmission(settled) => Some(settled),
+            Phase::Negotiation(_) => None,
+        }
+    }
+
+    pub(crate) fn style(&self) -> Style {
+        self.settled().map_or(Style::Simple, |settled| settled.style)
+    }
+
+    pub(crate) fn busy(&self) -> usize {
+        self.commands.len() - self.free.len()
+    }
+
+    /// Whether the client's next request or option can be taken.
+    pub(crate) fn may_take(&self) -> bool {
+        self.stalled.is_none()
+            && !self.is_dead
+            && !self.is_leaving
+            && self.busy() < COMMANDS_MAX
+            && self.output.bytes + self.held.bytes < OUTPUT_BYTES_MAX
+            && self.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX
+    }
+
+    /// Whether the client keeps blocks that others may need.
+    pub(crate) fn keeps_blocks(&self) -> bool {
+        self.receiving.is_some() || self.output.has_data()
+    }
+
+    pub(crate) fn add(&mut self, request: Request) -> usize {
+        let command = Some(Command { request, begun: 0, parts: 0, error: None });
+        match self.free.pop() {
+            Some(at) => {
+                self.commands[at] = command;
+                at
+            }
+            None => {
+                self.commands.push(command);
+                self.commands.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn command(&mut self, at: usize) -> Option<&mut Command> {
+        self.commands.get_mut(at)?.as_mut()
+    }
+
+    /// Answers a request without data.
+    pub(crate) fn answer(&mut self, cookie: u64, result: Result<(), Errno>) {
+        let style = self.style();
+        self.push(None, |head| put_end(head, style, cookie, result), None);
+    }
+
+    /// Appends a reply, behind a long reply that is being sent by another command.
+    pub(crate) fn push(
+        &mut self,
+        command: Option<usize>,
+        put: impl FnOnce(&mut Vec<u8>),
+        data: Option<(Buffer, u32)>,
+    ) {
+        let mut head = std::mem::take(&mut self.head);
+        put(&mut head);
+        let is_held = self.streaming.is_some() && self.streaming != command;
+        let output = if is_held { &mut self.held } else { &mut self.output };
+        output.push(&head, data);
+        head.clear();
+        self.head = head;
+    }
+
+    /// Takes the end of a part. `at` is the part's first byte in the command.
+    pub(crate) fn end_part(
+        &mut self,
+        number: usize,
+        (at, len, op): (u64, u32, Op),
+        block: Option<Buffer>,
+        result: Result<(), IoError>,
+    ) {
+        self.parts -= 1;
+        let style = self.style();
+        let Some(command) = self.command(number) else { return };
+        command.parts -= 1;
+        if let Err(error) = result {
+            command.error.get_or_insert(Errno::of(error));
+        }
+        let (request, is_read) = (command.request, op == Op::Read);
+        let is_last = command.parts == 0
+            && (command.begun >= request.len || command.error.is_some() && op != Op::Write);
+        let error = command.error;
+        let is_whole = u64::from(len) == request.len;
+        let Request { cookie, offset, .. } = request;
+        if let (true, None, Some(block)) = (is_read, error, block) {
+            let data = Some((block, len));
+            match style {
+                Style::Simple if at == 0 => {
+                    self.push(Some(number), |head| put_simple(head, cookie, 0), data);
+                    self.streaming = (!is_whole).then_some(number);
+                }
+                Style::Simple => self.push(Some(number), |_| {}, data),
+                _ => self.push(
+                    Some(number),
+                    |head| put_data(head, style, is_whole, cookie, offset + at, len),
+                    data,
+                ),
+            }
+            if is_last && (is_whole || style == Style::Simple) {
+                return self.close(number);
+            }
+        }
+        if !is_last {
+            return;
+        }
+        if let (Some(_), true) = (error, self.streaming == Some(number)) {
+            // The reply has promised data that cannot be read.
+            self.is_dead = true;
+            return;
+        }
+        self.answer(cookie, error.map_or(Ok(()), Err));
+        self.close(number);
+    }
+
+    /// Forgets a command whose reply is complete.
+    pub(crate) fn close(&mut self, number: usize) {
+        self.commands[number] = None;
+        self.free.push(number);
+        if self.stalled == Some(number) {
+            self.stalled = None;
+        }
+        if self.streaming == Some(number) {
+            self.streaming = None;
+            self.output.append(&mut self.held);
+        }
+    }
+}

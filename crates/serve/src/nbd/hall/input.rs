@@ -1,0 +1,191 @@
+//! Bytes from sockets: new clients, negotiations and requests.
+
+use std::time::Instant;
+
+use qpair_nbd::server::{Settled, Step};
+use qpair_nbd::wire::Request;
+use qpair_nbd::wire::request::header_bytes;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{RecvFlags, recv};
+use tracing::{info, warn};
+
+use super::{DOOR, Hall, LANES, POST};
+use crate::nbd::client::{Client, Phase};
+
+/// The number of a hall's clients above which less is read of each at once, in bytes: a client that
+/// cannot be served now keeps what was read.
+const CROWD: usize = 64;
+const CROWDED_BYTES: usize = 32 << 10;
+
+impl Hall {
+    /// Handles what the sockets announce. Returns whether there was anything.
+    pub(super) fn listen_to_sockets(&mut self) -> bool {
+        self.events.clear();
+        let capacity = rustix::buffer::spare_capacity(&mut self.events);
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If the wait fails, the next turn tries again.
+        let count = epoll::wait(&self.set, capacity, Some(&now)).unwrap_or(0);
+        let events = std::mem::take(&mut self.events);
+        let mut progress = false;
+        for event in &events {
+            let flags = event.flags;
+            match event.data.u64() {
+                DOOR => self.open_door(),
+                POST => self.take_post(),
+                data if data >= LANES => continue,
+                data => {
+                    let slot = data as usize;
+                    if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+                        self.read(slot);
+                    }
+                    self.soil(slot);
+                }
+            }
+            progress = true;
+        }
+        self.events = events;
+        progress && count > 0
+    }
+
+    /// Gives new clients to the halls with the fewest.
+    fn open_door(&mut self) {
+        for count in 0..16 {
+            let Some(stream) = self.shared.door.accept() else {
+                // Without a descriptor for it, a client stays at the door and would keep the worker
+                // awake.
+                if count == 0 {
+                    self.rest_door(true);
+                }
+                return;
+            };
+            self.shared.admit(stream);
+        }
+    }
+
+    fn take_post(&mut self) {
+        let shared = self.shared.clone();
+        let post = &shared.posts[self.number];
+        post.wake.clear();
+        loop {
+            let Some(stream) = post.streams.lock().pop_front() else { return };
+            let slot = self.free.pop().unwrap_or_else(|| {
+                self.clients.push(None);
+                self.clients.len() - 1
+            });
+            let data = EventData::new_u64(slot as u64);
+            if epoll::add(&self.set, &stream, data, EventFlags::empty()).is_err() {
+                self.free.push(slot);
+                shared.leave(self.number);
+                continue;
+            }
+            self.clients[slot] = Some(Box::new(Client::new(stream)));
+            self.negotiating += 1;
+            self.soil(slot);
+        }
+    }
+
+    /// Reads from a client, and takes its requests.
+    fn read(&mut self, slot: usize) {
+        let is_crowded = self.clients.len() - self.free.len() > CROWD;
+        let mut staging = std::mem::take(&mut self.staging);
+        if let Some(client) = self.clients[slot].as_mut().filter(|client| !client.is_dead) {
+            let most = if is_crowded { CROWDED_BYTES } else { staging.len() };
+            let received = recv(&client.stream, &mut staging[..most], RecvFlags::DONTWAIT);
+            match received {
+                Ok((_, 0)) => client.is_dead = true,
+                Ok((_, count)) => {
+                    client.moved_at = Instant::now();
+                    if client.input.is_empty() {
+                        let taken = self.take(slot, &staging[..count]);
+                        if let Some(client) = &mut self.clients[slot] {
+                            client.input.extend(&staging[taken..count]);
+                        }
+                    } else {
+                        client.input.extend(&staging[..count]);
+                        self.take_input(slot);
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(_) => client.is_dead = true,
+            }
+        }
+        self.staging = staging;
+    }
+
+    /// Takes requests from the bytes that were read before.
+    pub(super) fn take_input(&mut self, slot: usize) {
+        let Some(client) = &mut self.clients[slot] else { return };
+        let mut input = std::mem::take(&mut client.input);
+        let taken = self.take(slot, &input);
+        if let Some(client) = &mut self.clients[slot] {
+            input.drain(..taken);
+            // A client that sent much once does not keep the memory.
+            if input.is_empty() && input.capacity() > 4096 {
+                input = Vec::new();
+            }
+            client.input = input;
+        }
+    }
+
+    /// Takes what can be taken of `bytes`, and returns how many that are.
+    fn take(&mut self, slot: usize, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        while let Some(client) = &mut self.clients[slot] {
+            if client.is_dead || rest.is_empty() {
+                break;
+            }
+            let may_take = client.may_take();
+            if let Phase::Negotiation(negotiation) = &mut client.phase {
+                if !may_take {
+                    break;
+                }
+                let mut output = Vec::new();
+                let step = negotiation.take(&mut rest, &self.shared.exports, &mut output);
+                client.output.push(&output, None);
+                match step {
+                    Ok(Step::Continues) => {}
+                    Ok(Step::Ended) => client.is_leaving = true,
+                    Ok(Step::Settled(settled)) => self.begin_transmission(slot, settled),
+                    Err(fault) => self.send_away(slot, fault.0),
+                }
+                continue;
+            }
+            if client.skip > 0 {
+                let count = rest.len().min(usize::try_from(client.skip).unwrap_or(usize::MAX));
+                client.skip -= count as u64;
+                rest = &rest[count..];
+            } else if client.receiving.is_some() {
+                self.receive(slot, &mut rest);
+            } else if !may_take {
+                break;
+            } else {
+                let is_extended = client.style() == qpair_nbd::wire::Style::Extended;
+                let len = header_bytes(is_extended);
+                if rest.len() < len {
+                    break;
+                }
+                match Request::decode(rest, is_extended) {
+                    Some(request) => self.begin(slot, request),
+                    None => self.send_away(slot, "the client sent no request of NBD"),
+                }
+                rest = &rest[len..];
+            }
+        }
+        bytes.len() - rest.len()
+    }
+
+    fn begin_transmission(&mut self, slot: usize, settled: Settled) {
+        self.negotiating -= 1;
+        let shared = self.shared.clone();
+        let disk = &shared.exports.0[settled.export].disk.name;
+        if let Err(error) = self.open_lane(settled.export) {
+            warn!(name: "refused", disk, %error, "a client of NBD was sent away");
+            self.end_client(slot);
+        } else {
+            info!(name: "connected", disk, "a client of NBD has come");
+        }
+        if let Some(client) = &mut self.clients[slot] {
+            client.phase = Phase::Transmission(settled);
+        }
+    }
+}
