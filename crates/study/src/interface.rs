@@ -38,8 +38,8 @@ pub const STORE_KERNEL: &str = "kernel";
 /// The prefix of the series names of the user-space driver over a soft drive.
 pub const SOFT_DRIVE: &str = "softnvme";
 
-/// The soft drive of stores over the user-space driver, where the driver has no drive of its own. It
-/// has the times of a flash drive of a data centre.
+/// The soft drive of stores over the user-space driver, where the driver has no other drive. It has
+/// the times of a flash drive of a data centre.
 pub(crate) const STORE_MODEL: &str = "softnvme:profile=tlc";
 
 /// The size of a single soft drive in MiB: larger than the processor's caches, and small enough to

@@ -52,8 +52,8 @@ pub struct Evidence {
     /// The reason why this part of the claim could not be tested; it has no number then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untested: Option<String>,
-    /// The lowest and the highest value in this study and in earlier ones of the same machine in the
-    /// same state, if there are any. The outcome covers them too.
+    /// The lowest and the highest value in this study and in earlier ones of the same machine in
+    /// the same state, if there are any. The outcome covers them too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<(f64, f64)>,
 }

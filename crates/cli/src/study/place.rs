@@ -49,7 +49,7 @@ impl Place {
         let specs: Vec<DeviceSpec> =
             lab.devices.iter().map(|it| it.spec_under(interface)).collect::<Result<_>>()?;
         for spec in &specs {
-            let device = open(spec, &lab.drivers, false)?;
+            let device = open(spec, &lab.drivers)?;
             let mut carving = Carving::open_or_begin(&device, true)?;
             if let Some(left) = carving.map().find(&name) {
                 if left.size_bytes == len_bytes {
@@ -118,7 +118,7 @@ impl Drop for Place {
             // Errors are ignored: the next study uses what is left.
             Self::Slices { devices, name, drivers } => {
                 for spec in devices {
-                    let device = open(spec, drivers, false);
+                    let device = open(spec, drivers);
                     let carving = device.and_then(|device| Carving::open(&device));
                     if let Ok(Some(mut carving)) = carving {
                         let _ = carving.delete(name);
@@ -130,14 +130,11 @@ impl Drop for Place {
     }
 }
 
-/// Opens a device, also if a run has released it just now.
-fn open(spec: &DeviceSpec, drivers: &Drivers, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
+/// Opens a device for writing, also if a run has released it just now. A device that is mounted or
+/// otherwise in use is `Busy`.
+fn open(spec: &DeviceSpec, drivers: &Drivers) -> Result<Arc<dyn BlockDevice>> {
     let file = |path: &Path| {
-        let options = qpair_kernel::FileOptions {
-            read_only,
-            exclusive_lock: !read_only,
-            ..qpair_kernel::FileOptions::new(path)
-        };
+        let options = qpair_kernel::FileOptions::new(path);
         let device = qpair_kernel::open(&options, qpair_kernel::Interface::Auto)?;
         Ok(Arc::new(device) as Arc<dyn BlockDevice>)
     };
@@ -152,10 +149,10 @@ fn open(spec: &DeviceSpec, drivers: &Drivers, read_only: bool) -> Result<Arc<dyn
     }
 }
 
-/// Refuses devices that hold a store, or slices that no study has made.
+/// Refuses devices that are in use, or hold a store or slices that no study has made.
 ///
 /// # Errors
-/// `Exists`, with the content; the errors of reading a device.
+/// `Exists`, with the content; `Busy`; the errors of reading a device.
 pub(crate) fn refuse(devices: &[Device], drivers: &Drivers) -> Result<()> {
     for device in devices {
         let spec = device.spec()?;
@@ -164,7 +161,7 @@ pub(crate) fn refuse(devices: &[Device], drivers: &Drivers) -> Result<()> {
             return Err(Error::new(ErrorKind::Exists, what)
                 .hint("remove the store, or clear the device with wipefs or blkdiscard"));
         }
-        let slots = examine_carving(open(&spec, drivers, true)?.as_ref())?;
+        let slots = examine_carving(open(&spec, drivers)?.as_ref())?;
         let maps = slots.iter().filter_map(|slot| match slot {
             CarveSlot::Whole(map) => Some(map),
             _ => None,
