@@ -4,9 +4,8 @@
 //!   device, and how to open it.
 //! - [`Interface`]: `io_uring`, `libaio`, `posix`, or `auto`, the first of them that works here;
 //!   `io_uring_cmd` for NVMe commands. [`Mode`]: an interface and its switches.
-//! - [`open`]: opens a [`KernelDevice`]. [`Adaptation`]: what `auto` does with it while it is open.
-//!  [`Choice`] says which interface it runs on, and why an
-//!   earlier one was passed over.
+//! - [`open`]: opens a [`KernelDevice`]. [`Choice`] says which interface it runs on, and why an
+//!   earlier one was passed over; [`Adaptation`], what `auto` does with it while it is open.
 //! - [`Growth`]: how a file gets its space when it grows.
 //! - [`probe`]: tests which interfaces this machine offers, and why others do not work.
 //!

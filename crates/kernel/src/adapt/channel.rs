@@ -197,8 +197,7 @@ impl Channel {
         let before = completions.len();
         let clock = WaitClock::start(options, self.in_flight());
         self.kick();
-        loop {
-            let Some((_, other)) = &mut self.other else { break };
+        while let Some((_, other)) = &mut self.other {
             self.base.poll(completions);
             other.poll(completions);
             let (taken, now) = (completions.len() - before, Instant::now());
