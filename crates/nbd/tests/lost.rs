@@ -219,6 +219,35 @@ fn no_request_is_lost_with_a_connection() {
 }
 
 #[test]
+fn a_flush_fails_once_writes_may_be_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let device = server.open(Duration::from_secs(20));
+    let (mut load, mut idle) = (Load::open(&device), Load::open(&device));
+    let flush = |load: &mut Load| {
+        load.channel.submit(Request::flush(0)).unwrap();
+        load.channel.kick();
+        load.wait(1).pop().unwrap().result
+    };
+    load.round().unwrap();
+    flush(&mut load).unwrap();
+    // All writes are covered: a lost connection loses nothing.
+    server.cut();
+    flush(&mut load).unwrap();
+    idle.round().unwrap();
+    server.cut();
+    // The channel that wrote nothing since notices the loss, and knows of the other's writes.
+    assert_eq!(flush(&mut load), Err(IoError::IO));
+    assert_eq!(flush(&mut idle), Err(IoError::IO));
+    load.round().unwrap();
+    assert_eq!(flush(&mut load), Err(IoError::IO));
+    // Who opens the device again has to write again what it needs.
+    drop((load, idle));
+    let device = server.open(Duration::from_secs(20));
+    flush(&mut Load::open(&device)).unwrap();
+}
+
+#[test]
 fn a_silent_server_ends_requests_with_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path());

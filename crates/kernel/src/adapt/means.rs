@@ -28,7 +28,7 @@ pub(crate) struct Means {
 
 impl Means {
     /// Asks the machine and the drive. Returns `None` if there is nothing to change to: requests go
-    /// through the page cache.
+    /// through the page cache, or the machine and the drive have no other way.
     pub(crate) fn of(file: &Arc<File>, base: Mode) -> Option<Self> {
         if !file.direct {
             return None;
@@ -38,7 +38,6 @@ impl Means {
         if file.needs_threads() {
             ways.push(Way::Calls);
         }
-        ways.push(Way::Libaio);
         let polls = match poll_queues::check(file) {
             Ok(_) => try_mode(file, Way::Polling.mode()).map(drop),
             Err(error) => Err(error),
@@ -51,9 +50,17 @@ impl Means {
             ways.push(Way::Polling);
         }
         let has_way = |way: Way| {
-            way == Way::Interrupts || ways.contains(&way) || (way.has_thread() && cores > 1)
+            matches!(way, Way::Interrupts | Way::Libaio)
+                || ways.contains(&way)
+                || (way.has_thread() && cores > 1)
         };
         let advice = stored::advice(file).filter(|(way, _)| has_way(*way));
+        if advice.as_ref().is_some_and(|(way, _)| *way == Way::Libaio) {
+            ways.push(Way::Libaio);
+        }
+        if ways.is_empty() && cores == 1 {
+            return None;
+        }
         let (start, because) = advice.map_or_else(
             || (Way::Interrupts, String::new()),
             |(way, reason)| (way, format!(" ({reason})")),

@@ -12,6 +12,7 @@ use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoC
 use super::channel::{NbdChannel, Setting};
 use super::handshake::Facts;
 use super::reconnection::Peer;
+use super::writes::Writes;
 use crate::Address;
 use crate::wire::export_flag as flag;
 
@@ -41,6 +42,7 @@ pub struct NbdDevice {
     facts: Facts,
     channels: Arc<AtomicU32>,
     resets: Arc<AtomicU64>,
+    writes: Arc<Writes>,
 }
 
 /// Splits a name into the address and the export. The path of a UNIX socket ends where there is a
@@ -101,8 +103,8 @@ impl NbdDevice {
             let context = format!("{} allows no transfer of a block", info.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        let (channels, resets) = Default::default();
-        Ok(Self { info, peer, options, facts, channels, resets })
+        let (channels, resets, writes) = Default::default();
+        Ok(Self { info, peer, options, facts, channels, resets, writes })
     }
 }
 
@@ -154,6 +156,7 @@ impl BlockDevice for NbdDevice {
             size_bytes: self.size_bytes(),
             limit: self.options.request_timeout,
             resets: self.resets.clone(),
+            writes: self.writes.clone(),
         };
         Ok(Box::new(NbdChannel::new(socket, facts, setting, options, count)?))
     }

@@ -4,5 +4,6 @@ mod channel;
 mod device;
 mod handshake;
 mod reconnection;
+mod writes;
 
 pub use device::{NbdDevice, NbdOptions};

@@ -5,6 +5,10 @@ use super::Window;
 
 /// The gain in requests for which a way is taken.
 const GAIN: f64 = 1.03;
+/// The gain of each window over each where a request costs more processor time than [`AS_DEAR`]
+/// times as much: the drive's own ups and downs must not buy that.
+const CLEAR_GAIN: f64 = 1.05;
+const AS_DEAR: f64 = 1.03;
 /// The loss in requests that is none.
 const ALIKE: f64 = 0.98;
 /// The part of the processor time for which a way with as many requests is taken.
@@ -91,7 +95,8 @@ impl Trial {
         let each = |is_better: &dyn Fn(&Sample, &Sample) -> bool| {
             self.tried.iter().all(|tried| self.base.iter().all(|base| is_better(tried, base)))
         };
-        let more = iops >= GAIN && each(&|tried, base| tried.iops > base.iops);
+        let least = if cpu > AS_DEAR { CLEAR_GAIN } else { 1.0 };
+        let more = iops >= GAIN && each(&|tried, base| tried.iops > base.iops * least);
         let cheaper =
             iops >= ALIKE && cpu <= CHEAPER && each(&|tried, base| tried.cpu_us < base.cpu_us);
         let what = format!(

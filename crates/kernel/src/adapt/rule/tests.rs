@@ -140,6 +140,23 @@ fn equal_ways_are_tried_less_and_less_often() {
     assert!(rare <= 12, "{rare} changes in the second half hour");
 }
 
+/// The drive gives the ways more and less requests as it likes; a dear one must not win by that.
+#[test]
+fn a_dearer_way_needs_a_clear_gain() {
+    let gain = |least: f64| {
+        move |way: Way| match way {
+            Way::Polling => window(100_000.0 * least, 5.5),
+            Way::Interrupts => window(100_000.0, 5.0),
+            _ => window(50_000.0, 5.0),
+        }
+    };
+    for (least, wanted) in [(1.04, Way::Interrupts), (1.06, Way::Polling)] {
+        let mut run = Run::new();
+        run.run(5.0, &machine(1.0), gain(least));
+        assert_eq!(run.rule.way(), wanted, "{least}: {}", run.rule.reason());
+    }
+}
+
 /// A drive that always makes the present way the worse one: the worst that windows can do.
 #[test]
 fn an_adversary_cannot_exceed_the_bound() {

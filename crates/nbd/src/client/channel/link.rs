@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use qpair_block::{DeviceInfo, IoError};
+use qpair_block::{DeviceInfo, IoError, Op};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{Shutdown, shutdown};
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
-use super::{NbdChannel, SOCKET};
+use super::{Job, NbdChannel, SOCKET};
 use crate::client::reconnection::{Peer, Reconnection};
+use crate::client::writes::Writes;
 
 #[derive(Debug)]
 pub(super) enum Link {
@@ -31,6 +32,7 @@ pub(in crate::client) struct Setting {
     pub(in crate::client) limit: Duration,
     /// The number of connections of the device that were made again.
     pub(in crate::client) resets: Arc<AtomicU64>,
+    pub(in crate::client) writes: Arc<Writes>,
 }
 
 impl NbdChannel {
@@ -56,6 +58,13 @@ impl NbdChannel {
     pub(super) fn lose(&mut self, why: &str) {
         let device = &self.setting.info.name;
         tracing::warn!(name: "lost", device, error = why, "a connection of NBD was lost");
+        if self.setting.writes.lose() {
+            tracing::warn!(
+                name: "lost_writes",
+                device,
+                "the NBD server may have lost writes, so flushes fail until the device is opened again"
+            );
+        }
         self.close();
         self.link = Link::Down;
         if self.free.len() < self.jobs.len() {
@@ -110,7 +119,10 @@ impl NbdChannel {
         let device = &self.setting.info.name;
         tracing::info!(name: "back", device, "a connection of NBD was made again");
         for slot in 0..self.jobs.len() {
-            if let Some(job) = &mut self.jobs[slot] {
+            let is_flush = |job: &Job| job.request.op == Op::Flush;
+            if self.setting.writes.are_lost() && self.jobs[slot].as_ref().is_some_and(is_flush) {
+                self.fail(slot, IoError::IO);
+            } else if let Some(job) = &mut self.jobs[slot] {
                 // A write that only its flush was missing for may be lost in the server's cache.
                 (job.error, job.filled, job.is_flushing) = (None, 0, false);
                 self.put(slot);

@@ -5,7 +5,8 @@
 //!   its slot is its cookie;
 //! - data goes to a buffer only inside the range of a read that is in flight;
 //! - the socket is in the epoll set exactly while the link is up;
-//! - while there is a job, the timer is set.
+//! - while there is a job, the timer is set;
+//! - no flush succeeds after a connection was lost with writes that none had covered.
 //!
 //! When the connection is lost, jobs stay, and are sent again by the next connection. A job that
 //! takes longer than the time limit ends with an error, and the connection with it: a late answer
@@ -54,6 +55,8 @@ struct Job {
     filled: u64,
     /// Whether the data is written, and a flush of it is in flight.
     is_flushing: bool,
+    /// The writes of the device that had ended when a flush was submitted, which it covers.
+    covers: u64,
 }
 
 pub(super) struct NbdChannel {
@@ -141,6 +144,7 @@ impl NbdChannel {
             Op::Discard if !info.discards => Some(Err(IoError::UNSUPPORTED)),
             Op::WriteZeroes if !info.writes_zeroes => Some(Err(IoError::UNSUPPORTED)),
             _ if matches!(self.link, Link::Gone) => Some(Err(IoError::GONE)),
+            Op::Flush if self.setting.writes.are_lost() => Some(Err(IoError::IO)),
             _ => None,
         }
     }
@@ -245,7 +249,9 @@ impl IoChannel for NbdChannel {
         let Some(slot) = self.free.pop() else { return Err(request) };
         self.taken += 1;
         let since = Instant::now();
-        self.jobs[slot] = Some(Job { request, since, error: None, filled: 0, is_flushing: false });
+        let covers = self.setting.writes.ended();
+        let job = Job { request, since, error: None, filled: 0, is_flushing: false, covers };
+        self.jobs[slot] = Some(job);
         if self.looks_at.is_none() {
             self.set_timer(since);
         }

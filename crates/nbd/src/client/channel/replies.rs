@@ -166,8 +166,16 @@ impl NbdChannel {
         let result = match job.error {
             Some(error) => Err(error),
             None if is_short => Err(IoError::IO),
+            // Another channel of the device may have lost writes meanwhile.
+            None if op == Op::Flush && self.setting.writes.are_lost() => Err(IoError::IO),
             None => Ok(()),
         };
+        match op {
+            _ if result.is_err() || !self.setting.info.volatile_write_cache => {}
+            Op::Write | Op::WriteZeroes if !force_unit_access => self.setting.writes.end(),
+            Op::Flush => self.setting.writes.cover(job.covers),
+            _ => {}
+        }
         self.free.push(slot);
         self.end(job.request, result);
     }
