@@ -178,13 +178,11 @@ impl Channel {
 
     fn open_other(&mut self, way: Way) -> Result<()> {
         let mut other = open_channel(&self.file, way.mode(), &self.options)?;
-        if let Some(set) = &self.set {
-            let Some(fd) = other.completion_fd()? else {
-                return Err(Error::new(
-                    qpair_block::ErrorKind::Unsupported,
-                    format!("{way} has no descriptor on which its caller could sleep"),
-                ));
-            };
+        // Calls have no descriptor: a poll finds all of their completions, and nobody sleeps before
+        // one.
+        if let Some(set) = &self.set
+            && let Some(fd) = other.completion_fd()?
+        {
             watch(set, fd)?;
         }
         self.other = Some((way, other));
@@ -317,27 +315,14 @@ impl IoChannel for Channel {
             if let Some(fd) = self.base.completion_fd()? {
                 watch(&set, fd)?;
             }
+            if let Some((_, other)) = &mut self.other
+                && let Some(fd) = other.completion_fd()?
+            {
+                watch(&set, fd)?;
+            }
             self.set = Some(set);
-            // The caller asks before the first request, so nothing is in flight here.
-            self.leave_what_cannot_be_slept_on()?;
         }
         Ok(self.set.as_ref().map(AsFd::as_fd))
-    }
-}
-
-impl Channel {
-    /// Watches the other channel too, or leaves it if there is nothing to watch.
-    fn leave_what_cannot_be_slept_on(&mut self) -> Result<()> {
-        let (Some(set), Some((way, other))) = (&self.set, &mut self.other) else { return Ok(()) };
-        match other.completion_fd()? {
-            Some(fd) => watch(set, fd),
-            None => {
-                let way = *way;
-                self.group.refuse(way, "it has no descriptor on which its caller could sleep");
-                self.follow();
-                Ok(())
-            }
-        }
     }
 }
 
