@@ -32,7 +32,7 @@ impl Writes {
         self.covered.fetch_max(count, Ordering::AcqRel);
     }
 
-    /// Takes notice of a lost connection, and returns whether writes may be lost for the first time.
+    /// Takes notice of a lost connection, and returns whether it may be the first to lose writes.
     pub(super) fn lose(&self) -> bool {
         let open = self.ended() > self.covered.load(Ordering::Acquire);
         open && !self.are_lost.swap(true, Ordering::AcqRel)
