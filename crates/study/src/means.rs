@@ -20,8 +20,9 @@ pub struct Means {
     pub file_systems: Vec<FileSystem>,
     /// The workloads of the program `qpair-peers`; empty if it is not installed.
     pub peers: Vec<String>,
-    /// The interfaces over which stores can be run: [`STORE_KERNEL`] for those of the devices, and
-    /// the series of the user-space driver, which is a soft drive where the driver has no other.
+    /// The interfaces over which stores can be run: [`STORE_KERNEL`](crate::STORE_KERNEL) for those
+    /// of the devices, and the series of the user-space driver, which is a soft drive where the
+    /// driver has no other.
     pub stores: Vec<String>,
     /// The reason why no store can be made; `None` if one can be.
     #[serde(skip_serializing_if = "Option::is_none")]
