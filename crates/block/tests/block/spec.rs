@@ -67,7 +67,7 @@ fn refuses_the_rest_and_says_what_is_known() {
         ("", "empty"),
         ("file:", "empty"),
         ("delay:read_us=1:", "empty"),
-        ("nbd:0000:01:00.0", "the kinds are file:, ram:"),
+        ("rbd:0000:01:00.0", "the kinds are file:, ram:"),
         ("ram:sise=1", "the options are size, block"),
         ("ram:size", "no value"),
         ("ram:size=1q", "has an unknown unit"),

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{
     Arrival, ChannelOptions, ChannelStatistics, Completion, Error, IoChannel, Op, Request, Result,
-    WaitClock, WaitOptions,
+    WaitClock, WaitOptions, WakeEvent,
 };
 use rustix::event::epoll;
 
@@ -54,6 +54,9 @@ pub(super) struct Channel {
     closed: ChannelStatistics,
     /// A set of the descriptors of both, once a caller has asked for one.
     set: Option<OwnedFd>,
+    /// The descriptor of calls, which have none: signalled from a request to a poll that finds
+    /// nothing.
+    calls: Option<WakeEvent>,
 }
 
 /// Opens a channel that changes its way with the other channels of this thread.
@@ -90,6 +93,7 @@ impl Channel {
             bytes: 0,
             closed: ChannelStatistics::default(),
             set: None,
+            calls: None,
         };
         CHANNELS.fetch_add(1, Ordering::Relaxed);
         channel.means.adaptation.opened(Way::Interrupts);
@@ -166,6 +170,8 @@ impl Channel {
     fn close_other(&mut self, wanted: Way) {
         if let Some((_, other)) = self.other.take_if(|(way, _)| *way != wanted) {
             self.closed = self.closed.plus(other.statistics());
+            // A set forgets descriptors that are closed.
+            self.calls = None;
             drop(other);
             self.group.restart();
         }
@@ -178,12 +184,8 @@ impl Channel {
 
     fn open_other(&mut self, way: Way) -> Result<()> {
         let mut other = open_channel(&self.file, way.mode(), &self.options)?;
-        // Calls have no descriptor: a poll finds all of their completions, and nobody sleeps before
-        // one.
-        if let Some(set) = &self.set
-            && let Some(fd) = other.completion_fd()?
-        {
-            watch(set, fd)?;
+        if let Some(set) = &self.set {
+            watch_other(set, &mut *other, &mut self.calls)?;
         }
         self.other = Some((way, other));
         Ok(())
@@ -230,10 +232,15 @@ impl IoChannel for Channel {
         if self.base.in_flight() + other.in_flight() >= self.options.depth {
             return Err(request);
         }
-        match self.in_other && !matches!(request.op, Op::Discard | Op::WriteZeroes) {
-            true => other.submit(request),
-            false => self.base.submit(request),
+        if !self.in_other || matches!(request.op, Op::Discard | Op::WriteZeroes) {
+            return self.base.submit(request);
         }
+        if let Some(calls) = &self.calls
+            && !calls.is_signalled()
+        {
+            calls.signal();
+        }
+        other.submit(request)
     }
 
     #[inline]
@@ -254,6 +261,12 @@ impl IoChannel for Channel {
         }
         if let Some((_, other)) = &mut self.other {
             got += other.poll(completions);
+        }
+        if let Some(calls) = &self.calls
+            && got == 0
+            && calls.is_signalled()
+        {
+            calls.clear();
         }
         self.count(got);
         got
@@ -315,15 +328,29 @@ impl IoChannel for Channel {
             if let Some(fd) = self.base.completion_fd()? {
                 watch(&set, fd)?;
             }
-            if let Some((_, other)) = &mut self.other
-                && let Some(fd) = other.completion_fd()?
-            {
-                watch(&set, fd)?;
+            if let Some((_, other)) = &mut self.other {
+                watch_other(&set, &mut **other, &mut self.calls)?;
             }
             self.set = Some(set);
         }
         Ok(self.set.as_ref().map(AsFd::as_fd))
     }
+}
+
+/// Watches a channel's descriptor, or an event in its place if it has none.
+fn watch_other(
+    set: &OwnedFd,
+    other: &mut dyn IoChannel,
+    calls: &mut Option<WakeEvent>,
+) -> Result<()> {
+    if let Some(fd) = other.completion_fd()? {
+        return watch(set, fd);
+    }
+    let event = WakeEvent::new()
+        .map_err(|cause| Error::os(cause, "creating an event for calls to the kernel"))?;
+    watch(set, event.as_fd())?;
+    *calls = Some(event);
+    Ok(())
 }
 
 fn watch(set: &OwnedFd, fd: BorrowedFd<'_>) -> Result<()> {
