@@ -10,21 +10,20 @@ use crate::nbd::NbdExport;
 
 pub(super) const NBD: &str = "nbd";
 
-fn address(params: &mut Params) -> Result<Address> {
-    let text = params.name("address")?;
-    let address: Address = text.parse()?;
-    Ok(match address {
+fn parse(address: &str) -> Result<Address> {
+    Ok(match address.parse()? {
         Address::Unix(path) => Address::Unix(std::path::absolute(&path).unwrap_or(path)),
         tcp @ Address::Tcp(..) => tcp,
     })
 }
 
 pub(super) fn nbd_create_server(manager: &Manager, mut params: Params) -> Result<Value> {
-    let address = address(&mut params)?;
+    let address = params.name("address")?;
     let names = params.texts("bdev_names")?;
     let names = Params::needed("bdev_names", names)?;
     let read_only = params.flag("readonly")?;
     params.finish()?;
+    let address = parse(&address)?;
     let mut bdevs = manager.bdevs();
     let mut exports = Vec::new();
     for name in &names {
@@ -47,9 +46,10 @@ pub(super) fn nbd_create_server(manager: &Manager, mut params: Params) -> Result
 }
 
 pub(super) fn nbd_delete_server(manager: &Manager, mut params: Params) -> Result<Value> {
-    let address = address(&mut params)?;
+    let address = params.name("address")?;
     let force = params.flag("force")?;
     params.finish()?;
+    let address = parse(&address)?;
     for export in manager.target.remove_nbd(&address, force)? {
         manager.bdevs().claim(&export.disk.name, false);
     }
