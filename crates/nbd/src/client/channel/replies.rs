@@ -172,7 +172,8 @@ impl NbdChannel {
         };
         match op {
             _ if result.is_err() || !self.setting.info.volatile_write_cache => {}
-            Op::Write | Op::WriteZeroes if !force_unit_access => self.setting.writes.end(),
+            Op::Write if force_unit_access => {}
+            Op::Write | Op::WriteZeroes => self.setting.writes.end(),
             Op::Flush => self.setting.writes.cover(job.covers),
             _ => {}
         }
