@@ -35,7 +35,7 @@ pub use bdevs::{
     ScsiHost, ScsiNews, ScsiPlace,
 };
 pub use disk::{Disk, DiskCounters};
-pub use metrics::{MetricsAddress, MetricsServer};
+pub use metrics::{MetricsAddress, MetricsServer, escaped, put_metric};
 pub use nbd::{NbdExport, NbdServerInfo};
 pub use qpair_nbd::Address as NbdAddress;
 pub use rpc::{

@@ -20,15 +20,18 @@ pub(crate) struct Stopped {
 
 /// A queue, or a controller with its queues.
 pub(crate) trait Unit {
-    /// Returns the descriptor that polls readable when the driver has something for the unit to do.
-    fn kick_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Returns the descriptor that polls readable when the driver has something for the unit to do;
+    /// `None` if it kicks by the descriptor of completions.
+    fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Returns the descriptor that polls readable when a request under way may have ended. Without
     /// one, the worker polls while requests are under way.
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>>;
 
     /// Counts a kick that woke the worker.
-    fn count_kick(&self);
+    fn count_kick(&self) {}
 
     /// Whether requests are under way.
     fn is_busy(&self) -> bool;

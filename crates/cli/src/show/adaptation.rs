@@ -1,9 +1,9 @@
 //! The interfaces that `auto` has changed to: as lines for people, and as metrics.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use qpair_kernel::adaptations;
+use qpair_serve::{escaped, put_metric};
 use serde_json::Value;
 
 /// The present interfaces of a device, as a program tells them of itself or publishes them.
@@ -66,31 +66,21 @@ pub(crate) fn prometheus(all: &[Adapted]) -> String {
     if all.is_empty() {
         return out;
     }
-    let mut metric = |name: &str, kind: &str, help: &str, values: Vec<(String, u64)>| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (labels, value) in values {
-            let _ = writeln!(out, "{name}{{{labels}}} {value}");
-        }
-    };
-    let of = |one: &Adapted| format!("device=\"{}\"", escaped(&one.device));
-    let changes = all.iter().map(|one| (of(one), one.changes)).collect();
+    let of = |one: &Adapted, more: &str| format!("{{device=\"{}\"{more}}}", escaped(&one.device));
+    let changes: Vec<_> = all.iter().map(|one| (of(one, ""), one.changes as f64)).collect();
     let help = "Changes of the interface by auto, of all channels of the device";
-    metric("qpair_auto_changes_total", "counter", help, changes);
+    put_metric(&mut out, "qpair_auto_changes_total", help, "counter", &changes);
     let channels = all.iter().flat_map(|one| {
-        let ways = one.channels.iter();
-        ways.map(move |(way, count)| (format!("{},mode=\"{}\"", of(one), escaped(way)), *count))
+        let mode = |way: &String| format!(",mode=\"{}\"", escaped(way));
+        one.channels.iter().map(move |(way, count)| (of(one, &mode(way)), *count as f64))
     });
-    let help = "Channels that are on an interface now";
-    metric("qpair_auto_channels", "gauge", help, channels.collect());
-    let reasons =
-        all.iter().map(|one| (format!("{},why=\"{}\"", of(one), escaped(&one.why)), 1)).collect();
-    metric("qpair_auto_reason_info", "gauge", "The reason for the interface", reasons);
+    let (help, channels) = ("Channels that are on an interface now", channels.collect::<Vec<_>>());
+    put_metric(&mut out, "qpair_auto_channels", help, "gauge", &channels);
+    let why = |one: &Adapted| format!(",why=\"{}\"", escaped(&one.why));
+    let reasons: Vec<_> = all.iter().map(|one| (of(one, &why(one)), 1.0)).collect();
+    let help = "The reason for the interface";
+    put_metric(&mut out, "qpair_auto_reason_info", help, "gauge", &reasons);
     out
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

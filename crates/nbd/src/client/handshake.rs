@@ -2,13 +2,14 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_wire::be;
+use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
@@ -42,30 +43,33 @@ pub(super) fn connect(
     export: &str,
     timeout: Duration,
 ) -> Result<(OwnedFd, Facts)> {
+    match address {
+        Address::Unix(path) => choose(connect_unix(path, timeout), address, export, timeout),
+        Address::Tcp(host, port) => {
+            choose(connect_tcp(host, *port, timeout), address, export, timeout)
+        }
+    }
+}
+
+/// Chooses an export on a new connection.
+fn choose<S: Read + Write + AsFd + Into<OwnedFd>>(
+    connected: io::Result<S>,
+    address: &Address,
+    export: &str,
+    timeout: Duration,
+) -> Result<(OwnedFd, Facts)> {
     let failed = |cause: io::Error| {
         let error = Error::os(cause, format!("{address}: connecting to an NBD server"));
         error.hint("start the server, or correct the address")
     };
-    match address {
-        Address::Unix(path) => {
-            let mut stream = connect_unix(path, timeout).map_err(failed)?;
-            let limit = stream.set_read_timeout(Some(timeout));
-            limit.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(failed)?;
-            let facts = negotiate(&mut stream, address, export)?;
-            stream.set_nonblocking(true).map_err(failed)?;
-            Ok((stream.into(), facts))
-        }
-        Address::Tcp(host, port) => {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let mut stream = connect_tcp(bare, *port, timeout).map_err(failed)?;
-            let limit = stream.set_read_timeout(Some(timeout));
-            limit.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(failed)?;
-            stream.set_nodelay(true).map_err(failed)?;
-            let facts = negotiate(&mut stream, address, export)?;
-            stream.set_nonblocking(true).map_err(failed)?;
-            Ok((stream.into(), facts))
-        }
+    let mut stream = connected.map_err(failed)?;
+    for direction in [Timeout::Recv, Timeout::Send] {
+        let set = set_socket_timeout(&stream, direction, Some(timeout));
+        set.map_err(|errno| failed(errno.into()))?;
     }
+    let facts = negotiate(&mut stream, address, export)?;
+    ioctl_fionbio(&stream, true).map_err(|errno| failed(errno.into()))?;
+    Ok((stream.into(), facts))
 }
 
 /// Connects as `UnixStream::connect` does, and waits no longer than `timeout` for a server that
@@ -79,10 +83,11 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
 }
 
 fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in (host, port).to_socket_addrs()? {
+    for address in (bare, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return stream.set_nodelay(true).map(|()| stream),
             Err(error) => last = error,
         }
     }

@@ -4,3 +4,4 @@ mod server;
 mod text;
 
 pub use server::{MetricsAddress, MetricsServer};
+pub use text::{escaped, put_metric};

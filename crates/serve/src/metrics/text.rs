@@ -32,11 +32,7 @@ const OF_DISKS: [OfDisk; 13] = [
 pub(super) fn text(target: &Target) -> String {
     let mut out = String::new();
     let mut metric = |name: &str, help: &str, kind: &str, values: &[(String, f64)]| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (labels, value) in values {
-            let _ = writeln!(out, "{name}{labels} {value}");
-        }
+        put_metric(&mut out, name, help, kind, values);
     };
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let cpu_s = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
@@ -80,6 +76,18 @@ pub(super) fn text(target: &Target) -> String {
     out
 }
 
-fn escaped(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+/// Appends a metric: its name, description and kind, and a line for each pair of labels, in braces
+/// or empty, and a value.
+pub fn put_metric(out: &mut String, name: &str, help: &str, kind: &str, values: &[(String, f64)]) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in values {
+        let _ = writeln!(out, "{name}{labels} {value}");
+    }
+}
+
+/// Returns text as it stands between the quotes of a label's value.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -214,15 +214,9 @@ fn described(namespace: &Namespace, blocks: u64) -> NamespaceInfo {
 }
 
 impl Unit for Controller {
-    fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         Ok(Some(self.set.as_fd()))
     }
-
-    fn count_kick(&self) {}
 
     fn is_busy(&self) -> bool {
         self.operations.busy() > 0

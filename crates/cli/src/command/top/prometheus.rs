@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::show::adaptation::{self, Adapted};
 
 /// Returns the text that `Metrics::to_prometheus` would return in the store's own process, with the
-/// interfaces that `auto` took. Metrics
-/// that only one of the two versions knows are left out.
+/// interfaces that `auto` took. Metrics that only one of the two versions knows are left out.
 pub(super) fn text(all: &Value) -> String {
     let (known, told) = (Metrics::default(), &all["metrics"]);
     let histograms: BTreeMap<&str, Histogram> = known

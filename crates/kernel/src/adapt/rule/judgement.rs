@@ -9,7 +9,7 @@ const GAIN: f64 = 1.03;
 /// times as much: the drive's own ups and downs must not buy that.
 const CLEAR_GAIN: f64 = 1.05;
 const AS_DEAR: f64 = 1.03;
-/// The loss in requests that is none.
+/// The part of the other way's requests from which a way counts as giving as many.
 const ALIKE: f64 = 0.98;
 /// The part of the processor time for which a way with as many requests is taken.
 const CHEAPER: f64 = 0.93;

@@ -137,7 +137,7 @@ impl NbdChannel {
         let value = Timespec::try_from(pause).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: zero, it_value: value };
-        // Fails only for a descriptor or a time that is none.
+        // The descriptor is a timer and the time is valid, so this cannot fail.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec);
         self.looks_at = Some(now + pause);
     }

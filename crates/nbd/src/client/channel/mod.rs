@@ -314,9 +314,9 @@ impl Drop for NbdChannel {
         let until = Instant::now() + GOODBYE;
         let mut completions = Vec::new();
         // Requests of a server that has become silent are given up: it reaches no memory of ours.
+        self.wake = None;
         while self.taken > 0 && Instant::now() < until {
             let timeout = Some(until.saturating_duration_since(Instant::now()));
-            self.wake = None;
             self.wait(&mut completions, WaitOptions { want: 1, linger: Duration::ZERO, timeout });
             completions.clear();
         }

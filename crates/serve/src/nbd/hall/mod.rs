@@ -127,15 +127,9 @@ impl Hall {
 }
 
 impl Unit for Hall {
-    fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
         Ok(Some(self.set.as_fd()))
     }
-
-    fn count_kick(&self) {}
 
     fn is_busy(&self) -> bool {
         self.lanes.iter().flatten().any(|it| it.lane.busy() > 0)
