@@ -56,7 +56,7 @@ mod standard_output;
 mod vectors;
 
 pub use adapt::adaptation::{Adaptation, AdaptationState, adaptations};
-pub use adapt::stored::keep_advice;
+pub use adapt::stored::{check_advice_device, keep_advice};
 pub use adapt::way::Way;
 pub use device::{KernelDevice, open};
 pub use file::FileOptions;

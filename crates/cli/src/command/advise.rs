@@ -102,18 +102,23 @@ impl Advise {
         };
         let advice = advise(&study, &question);
         let kept = match (&self.keep, &advice.choice) {
-            (Some(path), Some(choice)) => Some(keep(path, choice, study.begun_s)?),
+            (Some(path), Some(choice)) => Some(keep(path, choice, study.begun_s)),
             _ => None,
         };
         print_report(self.json, &advice, || {
-            let kept = kept.map(|path| format!("kept in {}", path.display()));
+            let path = kept.as_ref().and_then(|kept| kept.as_ref().ok());
+            let kept = path.map(|path| format!("kept in {}", path.display()));
             lines(&advice).into_iter().chain(kept).collect()
         })?;
+        kept.transpose()?;
         Ok(if advice.choice.is_some() { Exit::Done } else { Exit::Negative })
     }
 
     /// Refuses options that cannot be measured, before the measurement begins.
     fn check(&self) -> Result<()> {
+        if let Some(device) = &self.keep {
+            qpair_kernel::check_advice_device(device)?;
+        }
         let there = qpair_study::cpus()?.len();
         if let Some(cores) =
             self.cores.filter(|cores| self.study.is_none() && *cores as usize > there)

@@ -83,6 +83,28 @@ pub(super) fn advice(file: &File) -> Option<(Way, String)> {
     if text.is_empty() { None } else { Place::of(file)?.advice(&text) }
 }
 
+/// Returns the place for which advice on a device counts.
+fn place_of(device: &Path) -> Result<Place> {
+    let options = FileOptions {
+        read_only: true,
+        exclusive_lock: false,
+        direct: false,
+        ..FileOptions::new(device)
+    };
+    Place::of(&File::open(&options)?).ok_or_else(|| {
+        let what = format!("no drive is known below {}", device.display());
+        Error::new(ErrorKind::Unsupported, what).hint("name a block device, or a file on one drive")
+    })
+}
+
+/// Checks that advice can be kept for a device, for programs that measure before they keep it.
+///
+/// # Errors
+/// Those of [`keep_advice`] for the device.
+pub fn check_advice_device(device: &Path) -> Result<()> {
+    place_of(device).map(drop)
+}
+
 /// Keeps advice for the drive below a file, and replaces earlier advice for it. From then on `auto`
 /// begins with this mode there. Returns the file in which the advice is kept.
 ///
@@ -95,16 +117,7 @@ pub fn keep_advice(device: &Path, mode: &Mode, reason: &str) -> Result<PathBuf> 
             "it begins with io_uring, io_uring+p, io_uring+k or libaio; name others by --interface",
         ));
     };
-    let options = FileOptions {
-        read_only: true,
-        exclusive_lock: false,
-        direct: false,
-        ..FileOptions::new(device)
-    };
-    let place = Place::of(&File::open(&options)?).ok_or_else(|| {
-        let what = format!("no drive is known below {}", device.display());
-        Error::new(ErrorKind::Unsupported, what).hint("name a block device, or a file on one drive")
-    })?;
+    let place = place_of(device)?;
     let path = path().ok_or_else(|| {
         Error::new(ErrorKind::NotFound, "there is no folder for advice")
             .hint("set QPAIR_ADVICE to the path of a file")
