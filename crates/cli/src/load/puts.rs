@@ -1,5 +1,8 @@
 //! Records in any order: many tasks put them at once, so that their page faults overlap.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use qpair::task::JoinHandle;
 use qpair::{Store, Table};
 
@@ -57,11 +60,16 @@ pub(crate) fn put_all(
 }
 
 fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutcome>> {
+    // Where a put failed, the others hardly fare better, and each would try for long.
+    let failed = Arc::new(AtomicBool::new(false));
     let put = |lane: Lane| {
-        let table = table.task();
+        let (table, failed) = (table.task(), failed.clone());
         store.spawn(move || async move {
             let mut outcome = LaneOutcome { records: 0, replaced: 0, bytes: 0, failure: None };
             for index in 0..lane.len() {
+                if failed.load(Ordering::Relaxed) {
+                    break;
+                }
                 let (key, value) = lane.record(index);
                 match table.put(key, value).await {
                     Ok(replaced) => {
@@ -70,6 +78,7 @@ fn start(store: &Store, table: &Table, round: Round) -> Vec<JoinHandle<LaneOutco
                         outcome.bytes += (key.len() + value.len()) as u64;
                     }
                     Err(error) => {
+                        failed.store(true, Ordering::Relaxed);
                         let doing = format!("putting key {}", escape(key));
                         outcome.failure = Some(Failure::from(error).context(doing));
                         break;

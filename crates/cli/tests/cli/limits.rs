@@ -170,7 +170,10 @@ fn defaults_fit_into_few_addresses() {
 }
 
 /// A file on a loop device, which is detached on drop.
-struct Loop(String);
+struct Loop(
+    String,
+    #[expect(dead_code, reason = "the file is removed on drop")] tempfile::TempPath,
+);
 
 impl Drop for Loop {
     fn drop(&mut self) {
@@ -180,12 +183,14 @@ impl Drop for Loop {
     }
 }
 
-/// Creates a writable loop device on a file of zeroes. This needs root.
-fn loop_device(directory: &Directory, name: &str, size_bytes: usize) -> Option<Loop> {
-    directory.file(name, vec![0; size_bytes]);
-    let path = directory.path(name);
-    let output = Command::new("losetup").args(["-f", "--show"]).arg(path).output().ok()?;
-    let device = Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+/// Creates a writable loop device on a file of zeroes in memory, whose flushes take no time beside
+/// other tests. This needs root.
+fn loop_device(size_bytes: u64) -> Option<Loop> {
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").ok()?;
+    file.as_file().set_len(size_bytes).ok()?;
+    let path = file.into_temp_path();
+    let output = Command::new("losetup").args(["-f", "--show"]).arg(&path).output().ok()?;
+    let device = Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned(), path);
     // An earlier test may have left it read-only.
     let writable = Command::new("blockdev").args(["--setrw", &device.0]).status();
     (output.status.success() && writable.is_ok_and(|status| status.success())).then_some(device)
@@ -196,10 +201,10 @@ fn loop_device(directory: &Directory, name: &str, size_bytes: usize) -> Option<L
 #[test]
 fn a_full_device_tells_how_to_get_room() {
     let directory = Directory::new();
-    let Some(device) = loop_device(&directory, "disk", 8 << 20) else {
+    let Some(device) = loop_device(8 << 20) else {
         return eprintln!("skipped: no loop device");
     };
-    let Some(small) = loop_device(&directory, "small", 1 << 20) else {
+    let Some(small) = loop_device(1 << 20) else {
         return eprintln!("skipped: no second loop device");
     };
     let (name, small) = (&device.0, &small.0);
@@ -234,7 +239,7 @@ fn a_full_device_tells_how_to_get_room() {
 fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
     use std::os::unix::fs::FileExt;
     let directory = Directory::new();
-    let Some(device) = loop_device(&directory, "disk", 64 << 20) else {
+    let Some(device) = loop_device(64 << 20) else {
         return eprintln!("skipped: no loop device");
     };
     let records: String = (0..150_000).map(|i| format!("key {i}\tvalue {i}\n")).collect();
@@ -270,7 +275,7 @@ fn an_interrupted_backup_on_a_device_says_that_the_old_one_is_gone() {
 #[test]
 fn block_devices_end_and_may_be_read_only() {
     let directory = Directory::new();
-    let Some(device) = loop_device(&directory, "disk", 8 << 20) else {
+    let Some(device) = loop_device(8 << 20) else {
         return eprintln!("skipped: no loop device");
     };
     let name = &device.0;

@@ -18,5 +18,5 @@ pub(crate) use fit::fit_before_changes;
 pub(crate) use record::{read_image, read_newest, read_records, write_record};
 pub(crate) use space_retry::{SpaceRetry, no_place};
 pub(crate) use writer::{
-    checkpoint, checkpoint_to_its_end, name_logs, note_described, on_every_worker,
+    checkpoint, checkpoint_since, checkpoint_to_its_end, name_logs, note_described, on_every_worker,
 };

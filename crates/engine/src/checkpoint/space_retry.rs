@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use qpair_format::{Error, ErrorKind, Result};
 
-use super::checkpoint_to_its_end;
+use super::checkpoint_since;
 use super::fit::use_fewer_frames;
 use crate::log_device::LogDevice;
 use crate::shared::Shared;
@@ -122,7 +122,7 @@ impl SpaceRetry {
         // Replaced values become free with the next checkpoint.
         let frees_values = !is_log_full && shared.large.count_held() > 0;
         if frees_pages || frees_values || shared.wal.bytes.load(Ordering::Relaxed) > 0 {
-            checkpoint_to_its_end(&shared).await?;
+            checkpoint_since(&shared, self.completed).await?;
             self.unused = Some(shared.space.unused());
             return Ok(true);
         }
@@ -133,7 +133,7 @@ impl SpaceRetry {
             return Ok(true);
         }
         if is_log_full && !std::mem::replace(&mut self.forced, true) {
-            return checkpoint_to_its_end(&shared).await.map(|()| true);
+            return checkpoint_since(&shared, self.completed).await.map(|()| true);
         }
         if !is_log_full && use_fewer_frames(&shared).await? {
             self.unused = Some(shared.space.unused());

@@ -17,7 +17,7 @@ use crate::canary::Canary;
 use crate::pool::Epoch;
 use crate::shared::Shared;
 use crate::space::Purpose;
-use crate::sync::LocalFuture;
+use crate::sync::{AsyncMutexGuard, LocalFuture};
 use crate::task::{
     Worker, current, flush, guarded_here, oneshot, run_at_once, spawn_here, yield_now,
 };
@@ -33,7 +33,11 @@ const FRAMES_PER_TURN: u32 = 512;
 /// # Errors
 /// Returns the device's error. The store is then read-only, and the previous checkpoint counts.
 pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
-    let _alone = shared.checkpointing.alone.enter().await;
+    let alone = shared.checkpointing.alone.enter().await;
+    checkpoint_alone(shared, last, alone).await
+}
+
+async fn checkpoint_alone(shared: &Arc<Shared>, last: bool, _alone: AsyncMutexGuard) -> Result<()> {
     if !last && shared.lifecycle.is_closing() {
         // The last checkpoint of the close comes instead.
         return Ok(());
@@ -75,6 +79,23 @@ pub(crate) async fn checkpoint(shared: &Arc<Shared>, last: bool) -> Result<()> {
 pub(crate) async fn checkpoint_to_its_end(shared: &Arc<Shared>) -> Result<()> {
     let own = shared.clone();
     spawn_here(shared, move || async move { checkpoint(&own, false).await }).await?
+}
+
+/// Makes a checkpoint as [`checkpoint_to_its_end`] does, unless one was completed since `completed`
+/// of them were. So changes that find no space at the same time share a checkpoint.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub(crate) async fn checkpoint_since(shared: &Arc<Shared>, completed: u64) -> Result<()> {
+    let own = shared.clone();
+    let share = move || async move {
+        let alone = own.checkpointing.alone.enter().await;
+        if own.checkpointing.epochs.completed.load(Ordering::Relaxed) != completed {
+            return Ok(());
+        }
+        checkpoint_alone(&own, false, alone).await
+    };
+    spawn_here(shared, share).await?
 }
 
 /// Gives up an incomplete image: the places chosen for pages that are not saved yet become free.

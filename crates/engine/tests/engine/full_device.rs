@@ -351,3 +351,33 @@ fn a_full_store_that_is_opened_with_too_many_workers_says_so() {
     store.close().unwrap();
     assert_sound(&[device], PAGE);
 }
+
+/// A regression: each of many changes that found no space at the same time made a checkpoint of its
+/// own, one after the other, though the first served all of them.
+#[test]
+fn changes_that_find_no_space_together_share_their_checkpoints() {
+    const TASKS: u32 = 256;
+    let device = fixed(4 << 20);
+    let store = Store::open(vec![device.clone()], &options(PAGE, 512)).unwrap();
+    let rows = fill(&store);
+    let table = store.table("t").unwrap();
+    let before = store.metrics().unwrap().checkpoints;
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let table = table.task();
+            store.spawn(move || async move {
+                let mut key = rows + task;
+                while table.put(&key.to_be_bytes(), &[7; 40]).await.is_ok() {
+                    key += TASKS;
+                }
+                (key - rows) / TASKS
+            })
+        })
+        .collect();
+    let put: u32 = tasks.into_iter().map(|task| task.join().unwrap()).sum();
+    let checkpoints = store.metrics().unwrap().checkpoints - before;
+    assert!(checkpoints < 20, "{checkpoints} checkpoints for {put} records");
+    drop(table);
+    store.close().unwrap();
+    assert_sound(&[device], PAGE);
+}
