@@ -346,7 +346,12 @@ fn catalog_change(
 /// Whether a record may be a group of records with long keys that stores of this `whole_len_max` do
 /// not know as one: their pages are not those of the store that was backed up. See
 /// docs/design/long-keys.md.
-fn may_be_group(page_size: usize, whole_len_max: usize, tree: u32, record: &(Vec<u8>, Vec<u8>)) -> bool {
+fn may_be_group(
+    page_size: usize,
+    whole_len_max: usize,
+    tree: u32,
+    record: &(Vec<u8>, Vec<u8>),
+) -> bool {
     // The backup does not say whether the store was encrypted.
     let page_size = page_size.max(PAGE_SIZE_MIN);
     let [plain, encrypted] = [page_size, page_size - TAG_BYTES].map(whole_key_len_max);
@@ -368,6 +373,8 @@ fn of_other_pages(page_size: u64) -> Error {
         format!(
             "the backup has keys that are too long for its pages of {page_size} bytes; they can be restored only into pages of this size"
         ),
-        format!("restore it with --page-size {page_size}, encrypted if the store was, and copy the store"),
+        format!(
+            "restore it with --page-size {page_size}, encrypted if the store was, and copy the store"
+        ),
     )
 }

@@ -193,8 +193,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let (mut group, mut map) = (Vec::new(), BTreeMap::new());
         for _ in 0..3000 {
-            let rest: Vec<u8> =
-                (0..random.usize(1..4)).map(|_| random.u8(0..3) * 127).collect();
+            let rest: Vec<u8> = (0..random.usize(1..4)).map(|_| random.u8(0..3) * 127).collect();
             let value: Option<Vec<u8>> = random.bool().then(|| vec![7; random.usize(0..5)]);
             group = changed(&group, &[(&rest, value.as_deref())]).unwrap();
             match value {
@@ -212,7 +211,8 @@ mod tests {
     #[test]
     fn several_changes_are_made_at_once() {
         let group = changed(&[], &[(b"a", Some(b"1")), (b"b", Some(b"2")), (b"d", None)]).unwrap();
-        let group = changed(&group, &[(b"a", None), (b"b", Some(b"3")), (b"c", Some(b"4"))]).unwrap();
+        let group =
+            changed(&group, &[(b"a", None), (b"b", Some(b"3")), (b"c", Some(b"4"))]).unwrap();
         let map = BTreeMap::from([(b"b".to_vec(), b"3".to_vec()), (b"c".to_vec(), b"4".to_vec())]);
         assert_eq!(model(&group), map);
         assert!(changed(&group, &[(b"b", None), (b"c", None)]).unwrap().is_empty());
@@ -234,6 +234,9 @@ mod tests {
         unsorted[1 + RECORD_HEAD_BYTES] = b'z';
         assert!(fault(b"k", &unsorted).is_some());
         let large = vec![0; VALUE_LEN_MAX];
-        assert_eq!(changed(&[], &[(b"a", Some(&large))]).unwrap_err().kind(), ErrorKind::ValueTooLong);
+        assert_eq!(
+            changed(&[], &[(b"a", Some(&large))]).unwrap_err().kind(),
+            ErrorKind::ValueTooLong
+        );
     }
 }

@@ -88,7 +88,8 @@ impl Tree {
 
     /// Returns how many of these long keys, from the first one on, have records in one group.
     pub(crate) fn count_of_group(self, keys: &[Vec<u8>]) -> usize {
-        let head = |key: &'_ Vec<u8>| key.get(..usize::from(self.whole_key_len_max)).map(<[u8]>::to_vec);
+        let head =
+            |key: &'_ Vec<u8>| key.get(..usize::from(self.whole_key_len_max)).map(<[u8]>::to_vec);
         let first = keys.first().and_then(head);
         keys.iter().take_while(|key| self.is_long(key) && head(key) == first).count()
     }
