@@ -88,10 +88,9 @@ impl Tree {
 
     /// Returns how many of these long keys, from the first one on, have records in one group.
     pub(crate) fn count_of_group(self, keys: &[Vec<u8>]) -> usize {
-        let head =
-            |key: &'_ Vec<u8>| key.get(..usize::from(self.whole_key_len_max)).map(<[u8]>::to_vec);
-        let first = keys.first().and_then(head);
-        keys.iter().take_while(|key| self.is_long(key) && head(key) == first).count()
+        let head = |key: &[u8]| key.len() - self.rest(key).len();
+        let Some(first) = keys.first().map(|first| &first[..head(first)]) else { return 0 };
+        keys.iter().take_while(|key| self.is_long(key) && key.starts_with(first)).count()
     }
 
     fn open_word(&self) -> u64 {

@@ -154,8 +154,9 @@ impl TaskRange {
                 match there? {
                     true if is_group => self.cursor.end.open(&key, &value)?,
                     true => return Ok(Some((key, value))),
-                    false => continue,
+                    false => {}
                 }
+                continue;
             }
             if self.cursor.end.from.is_none() {
                 return Ok(None);
@@ -240,13 +241,11 @@ impl Range {
                     let there = cursor.decode(&mut value);
                     cursor.end.step(!matches!(there, Ok(false)) && !is_group);
                     match there? {
-                        true if is_group => {
-                            cursor.end.open(&key, &value)?;
-                            continue;
-                        }
+                        true if is_group => cursor.end.open(&key, &value)?,
                         true => return Ok(Some((key, value))),
-                        false => continue,
+                        false => {}
                     }
+                    continue;
                 }
                 let task = cursor.table.task();
                 let inner = cursor.table.inner().clone();
@@ -258,8 +257,9 @@ impl Range {
                 match entry? {
                     Some((key, group)) if is_group => cursor.end.open(&key, &group)?,
                     Some(entry) => return Ok(Some(entry)),
-                    None => continue,
+                    None => {}
                 }
+                continue;
             }
             if cursor.end.from.is_none() {
                 return Ok(None);

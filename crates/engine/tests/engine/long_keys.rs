@@ -146,7 +146,7 @@ fn a_check_finds_a_damaged_group_and_counts_records() {
     assert!(report.is_sound(), "{report:#?}");
     assert_eq!(report.tables.iter().find(|of| of.name == "t").unwrap().records, 6);
     let table = store.table("t").unwrap();
-    let (group_key, group) = table.stored().last().unwrap().unwrap();
+    let (group_key, group) = table.stored().first().unwrap().unwrap();
     assert_eq!(group_key.len(), 1025);
     table.stored().put(&group_key, &group[..group.len() - 1]).unwrap();
     let damaged = table.get(&long(4, 2000, true)).unwrap_err();

@@ -66,7 +66,8 @@ impl Keys {
             1 => {
                 let mut prefix = self.key();
                 prefix.truncate(self.random.usize(0..=prefix.len()));
-                let (from, to) = Prefix(&prefix).key_bounds();
+                let prefix = Prefix(&prefix);
+                let (from, to) = prefix.key_bounds();
                 return (from.map(<[u8]>::to_vec), to);
             }
             _ => {}

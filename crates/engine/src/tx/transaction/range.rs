@@ -473,8 +473,9 @@ pub(crate) fn next_inline(
             match there? {
                 true if is_group => cursor.end.open(&key, &value)?,
                 true => return Ok(Some(Some((key, value)))),
-                false => continue,
+                false => {}
             }
+            continue;
         }
         if cursor.end.from.is_none() {
             return Ok(Some(None));
