@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use qpair_engine::{CatalogChange, Compression, Error, ErrorKind, Result, Store, TableOptions};
 use qpair_format::expiry::{HORIZON_KEY, INDEX_TABLE, decode_definition, decode_ms};
+use qpair_format::group::fault;
+use qpair_format::page::{PAGE_SIZE_MIN, TAG_BYTES, whole_key_len_max};
 
 use crate::change::{Change, Merge, read_piece};
 use crate::journal::read_existing;
@@ -92,7 +94,8 @@ impl Backup {
         };
         let parts = parts.into_iter().cloned().collect();
         let received = received.map(Folder::new);
-        Ok(Restore { objects: Received { objects: self.objects.clone(), received }, point, parts })
+        let objects = Received { objects: self.objects.clone(), received };
+        Ok(Restore { objects, point, parts, page_size: self.manifest.page_size })
     }
 }
 
@@ -164,6 +167,8 @@ pub struct Restore {
     objects: Received,
     point: Point,
     parts: Vec<Part>,
+    /// The page size of the store that was backed up.
+    page_size: u64,
 }
 
 /// The result of [`Restore::fill`].
@@ -215,7 +220,14 @@ impl Restore {
             if ttl.is_some() {
                 store.raise_horizon(expiry.horizon_ms)?;
             }
-            table.bulk_load(records)?;
+            let page_size = self.page_size;
+            let is_group = |record: &(Vec<u8>, Vec<u8>)| {
+                may_be_group(page_size as usize, store.whole_key_len_max(), tree, record)
+            };
+            table.bulk_load(records.map(|record| match record {
+                Ok(record) if is_group(&record) => Err(of_other_pages(page_size)),
+                record => record,
+            }))?;
             Ok(())
         })
     }
@@ -329,4 +341,40 @@ fn catalog_change(
         Some(Err(error)) => Err(error),
         _ => Ok(None),
     }
+}
+
+/// Whether a record may be a group of records with long keys that stores of this `whole_len_max` do
+/// not know as one: their pages are not those of the store that was backed up. See
+/// docs/design/long-keys.md.
+fn may_be_group(
+    page_size: usize,
+    whole_len_max: usize,
+    tree: u32,
+    record: &(Vec<u8>, Vec<u8>),
+) -> bool {
+    // The backup does not say whether the store was encrypted.
+    let page_size = page_size.max(PAGE_SIZE_MIN);
+    let [plain, encrypted] = [page_size, page_size - TAG_BYTES].map(whole_key_len_max);
+    let (key, stored) = record;
+    let is_group_of = |whole: usize| {
+        if whole == whole_len_max || key.len() != whole + 1 {
+            return false;
+        }
+        let mut value = stored.clone();
+        let decoded = Compression::of_tree(tree).decode(true, &mut value, 0);
+        decoded.is_err() || fault(key, &value).is_none()
+    };
+    is_group_of(plain) || plain != encrypted && is_group_of(encrypted)
+}
+
+fn of_other_pages(page_size: u64) -> Error {
+    Error::with_hint(
+        ErrorKind::Unsupported,
+        format!(
+            "the backup has keys that are too long for its pages of {page_size} bytes; they can be restored only into pages of this size"
+        ),
+        format!(
+            "restore it with --page-size {page_size}, encrypted if the store was, and copy the store"
+        ),
+    )
 }

@@ -49,7 +49,7 @@
 #define QPAIR_INVALID 1
 
 /**
- * A key is longer than the store takes: a quarter of its page size, at most 1,024 bytes.
+ * A key is longer than 65,535 bytes, or too long for a table with a time to live.
  */
 #define QPAIR_KEY_TOO_LONG 2
 

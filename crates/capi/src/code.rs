@@ -8,7 +8,7 @@ use qpair::ErrorKind;
 pub const QPAIR_OK: c_int = 0;
 /// An argument or option is out of range, or the call is not allowed here.
 pub const QPAIR_INVALID: c_int = 1;
-/// A key is longer than the store takes: a quarter of its page size, at most 1,024 bytes.
+/// A key is longer than 65,535 bytes, or too long for a table with a time to live.
 pub const QPAIR_KEY_TOO_LONG: c_int = 2;
 /// A value is longer than 16 MiB.
 pub const QPAIR_VALUE_TOO_LONG: c_int = 3;

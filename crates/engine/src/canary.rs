@@ -50,6 +50,8 @@ pub enum Canary {
     UncheckedReader,
     /// Readers see records as expired before that is durable.
     HorizonBeforeDurable,
+    /// A key of more than 1,024 bytes is put before the superblocks say that there are such keys.
+    UnmarkedLongKeys,
     /// A panic while a page is split. This and the following ones are not in [`Canary::ALL`]: the
     /// store must withstand them.
     PanicInSplit,
@@ -96,7 +98,7 @@ impl Planted {
 
 impl Canary {
     /// All bugs that the simulation must catch.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -116,6 +118,7 @@ impl Canary {
         Self::ForgottenReaders,
         Self::UncheckedReader,
         Self::HorizonBeforeDurable,
+        Self::UnmarkedLongKeys,
     ];
 
     /// All panics that can be planted.
@@ -150,6 +153,7 @@ impl Canary {
             Self::ForgottenReaders => "forgotten-readers",
             Self::UncheckedReader => "unchecked-reader",
             Self::HorizonBeforeDurable => "horizon-before-durable",
+            Self::UnmarkedLongKeys => "unmarked-long-keys",
             Self::PanicInSplit => "panic-in-split",
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",

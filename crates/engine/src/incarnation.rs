@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use qpair_block::BlockDevice;
 use qpair_format::large::Descriptor;
@@ -15,6 +15,7 @@ use qpair_format::superblock::{StoreState, Superblock};
 use qpair_format::{Error, ErrorKind, Remedy, Result};
 use qpair_memory::locks::Mutex;
 
+use crate::canary::Canary;
 use crate::checkpoint::{SpaceRetry, checkpoint, fit_before_changes, name_logs, on_every_worker};
 use crate::shared::Shared;
 use crate::space::BarrierGuard;
@@ -31,6 +32,8 @@ pub(crate) struct Incarnation {
     /// The superblocks were read after a crash, and all members have the same one. Some may be in a
     /// volatile cache only, if a flush failed before the crash.
     superblocks_in_doubt: bool,
+    /// Whether the superblocks say that there may be long keys.
+    long_keys: AtomicBool,
     /// Wakes the tasks that free the pages of dropped tables. They wait until the store is marked
     /// open, since nothing may change before that.
     pub(crate) first_change: Mutex<Vec<OneshotSender<()>>>,
@@ -48,6 +51,7 @@ impl Incarnation {
         Self {
             shared,
             members,
+            long_keys: superblock.long_keys.into(),
             superblock: Mutex::new(superblock),
             superblocks_in_doubt,
             first_change: Mutex::default(),
@@ -167,6 +171,23 @@ impl Incarnation {
     pub(crate) fn note_expiring(&self) -> Result<()> {
         self.begin_change()?;
         self.note_feature(|superblock| &mut superblock.expiring)
+    }
+
+    /// Sets the feature flag for keys of more than 1,024 bytes, before a log or a tree has such a
+    /// key: older software takes none, and its repair would drop them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_long_key(&self) -> Result<()> {
+        // Acquire: the superblocks are durable once this is set.
+        if self.long_keys.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.begin_change()?;
+        if !self.shared.planted.is(Canary::UnmarkedLongKeys) {
+            self.note_feature(|superblock| &mut superblock.long_keys)?;
+        }
+        self.long_keys.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn note_feature(&self, of: impl Fn(&mut Superblock) -> &mut bool) -> Result<()> {

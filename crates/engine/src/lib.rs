@@ -41,9 +41,7 @@ pub use log::Durability;
 #[doc(hidden)]
 pub use log::FeedBreak;
 pub use metrics::{Histogram, Metrics, Sample, SampleValue, WorkerCycles, to_prometheus};
-pub use qpair_format::page::{
-    KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX, key_len_max,
-};
+pub use qpair_format::page::{KEY_LEN_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, VALUE_LEN_MAX};
 pub use qpair_format::values::Compression;
 pub use qpair_format::{Error, ErrorKind, Remedy, Result};
 pub use qpair_members::{

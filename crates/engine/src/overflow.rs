@@ -8,12 +8,13 @@ use std::rc::Rc;
 
 use qpair_format::large::{Descriptor, pages_of, part_bytes, part_len};
 use qpair_format::page::{
-    HEADER_BYTES, PageKind, VALUE_LEN_MAX, field, inline_len_max, key_len_max,
+    HEADER_BYTES, KEY_LEN_MAX, PageKind, VALUE_LEN_MAX, field, inline_len_max,
 };
 use qpair_format::{Error, ErrorKind, Result};
 use qpair_memory::FrameIndex;
 
 use crate::checkpoint::SpaceRetry;
+use crate::pool::Tree;
 use crate::shared::Shared;
 use crate::task::{
     Reserved, Transfer, check_here, extents_of, give_scratch, latch_free, scratch_frame,
@@ -23,21 +24,13 @@ use crate::task::{
 /// Pages of one value in flight at once.
 const WINDOW: usize = 16;
 
-/// Checks the lengths of a key and a value.
+/// Checks the lengths of a key and a value of a tree.
 ///
 /// # Errors
 /// `KeyTooLong`, `ValueTooLong`.
-pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<()> {
-    let longest = key_len_max(shared.page_bytes);
-    if key.len() > longest {
-        return Err(Error::new(
-            ErrorKind::KeyTooLong,
-            format!(
-                "a key has {} bytes; with pages of {} bytes the limit is {longest}",
-                key.len(),
-                shared.page_bytes
-            ),
-        ));
+pub(crate) fn check_sizes(shared: &Shared, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
+    if key.len() > shared.whole_key_len_max {
+        check_long_key(shared, tree, key)?;
     }
     if value.len() > VALUE_LEN_MAX {
         return Err(Error::new(
@@ -46,6 +39,22 @@ pub(crate) fn check_sizes(shared: &Shared, key: &[u8], value: &[u8]) -> Result<(
         ));
     }
     Ok(())
+}
+
+/// Checks the length of a key that is not whole in a page.
+#[cold]
+#[inline(never)]
+fn check_long_key(shared: &Shared, tree: Tree, key: &[u8]) -> Result<()> {
+    if tree.codec.expires() {
+        shared.check_expiring_key(key)?;
+    }
+    // The key of a group is one byte longer than a whole key.
+    let longest = if tree.has_groups() { shared.whole_key_len_max + 1 } else { KEY_LEN_MAX };
+    if key.len() <= longest {
+        return Ok(());
+    }
+    let what = format!("a key has {} bytes; the limit is {longest}", key.len());
+    Err(Error::new(ErrorKind::KeyTooLong, what))
 }
 
 pub(crate) fn needs_overflow(shared: &Shared, key: &[u8], value: &[u8]) -> bool {

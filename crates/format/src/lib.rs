@@ -10,7 +10,7 @@
 //! - [`image`] and [`bitmap`]: the pages that a checkpoint writes beside the trees.
 //! - [`catalog`]: the tree of each table.
 //! - [`codec`]: how a tree keeps values; [`values`]: those that are compressed; [`expiry`]: those
-//!   that expire, and their index.
+//!   that expire, and their index; [`group`]: records with long keys.
 //! - [`superblock`]: the description of the store on each of its members.
 //! - [`place`] and [`swip`]: the address of a page, on the device or in memory.
 //! - [`Error`]: the errors of a store.
@@ -23,6 +23,7 @@ pub mod catalog;
 pub mod codec;
 pub mod error;
 pub mod expiry;
+pub mod group;
 pub mod head;
 pub mod image;
 pub mod large;

@@ -36,8 +36,10 @@ const ENCRYPTED: u64 = 1 << 8;
 const COMPRESSED: u64 = 1 << 9;
 /// Feature: tables may have a time to live, and there may be an index of expiry times.
 const EXPIRING: u64 = 1 << 10;
+/// Feature: there may be [groups](crate::group) of records with long keys.
+const LONG_KEYS: u64 = 1 << 11;
 /// The features that a reader must know to read the store, with their names for people.
-const FEATURES: [(u64, &str); 9] = [
+const FEATURES: [(u64, &str); 10] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
@@ -47,6 +49,7 @@ const FEATURES: [(u64, &str); 9] = [
     (ENCRYPTED, "encrypted"),
     (COMPRESSED, "compressed"),
     (EXPIRING, "expiring"),
+    (LONG_KEYS, "long-keys"),
 ];
 /// The maximum length of a log device's name in a superblock, in bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
@@ -104,6 +107,8 @@ pub struct Superblock {
     pub compressed: bool,
     /// Whether tables may have a time to live.
     pub expiring: bool,
+    /// Whether there may be groups of records with long keys.
+    pub long_keys: bool,
     /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
     /// The wrapped key; `None` if the store is not encrypted.
@@ -174,8 +179,10 @@ impl Superblock {
         let of_names = if self.renames { RENAMES } else { 0 };
         let of_tables = if self.compressed { COMPRESSED } else { 0 };
         let of_times = if self.expiring { EXPIRING } else { 0 };
+        let of_length = if self.long_keys { LONG_KEYS } else { 0 };
         let of_key = if self.key_slot.is_some() { ENCRYPTED } else { 0 };
-        let of_content = of_values | of_names | of_tables | of_times | of_key | VERSIONS;
+        let of_records = of_values | of_names | of_tables | of_times | of_length;
+        let of_content = of_records | of_key | VERSIONS;
         let incompatible = of_log | of_state | of_use | of_content;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -273,6 +280,7 @@ impl Superblock {
             renames: word(16) & RENAMES != 0,
             compressed: word(16) & COMPRESSED != 0,
             expiring: word(16) & EXPIRING != 0,
+            long_keys: word(16) & LONG_KEYS != 0,
             log,
             key_slot: (word(16) & ENCRYPTED != 0)
                 .then(|| bytes[KEY_SLOT_AT..].first_chunk().copied().map(KeySlot))
@@ -363,6 +371,7 @@ mod tests {
             renames: false,
             compressed: false,
             expiring: false,
+            long_keys: false,
             log: None,
             key_slot: None,
         }

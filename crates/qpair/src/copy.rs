@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
-use qpair_engine::{Error, ErrorKind, Result, Store, key_len_max};
+use qpair_engine::{Compression, Error, ErrorKind, Result, Store};
 
 use crate::members::Members;
 use crate::options::Options;
@@ -38,8 +38,8 @@ impl Options {
     /// for blank block devices.
     ///
     /// # Errors
-    /// `Exists` if a member is an existing file or is not blank; `KeyTooLong` if a key does not fit
-    /// pages of the new size; `Interrupted` if `progress` stopped the copy; and the errors of
+    /// `Exists` if a member is an existing file or is not blank; `KeyTooLong` if a key of a table with
+    /// a time to live does not fit pages of the new size; `Interrupted` if `progress` stopped the copy; and the errors of
     /// [`Options::open`]. After an error the members hold no store, and files that this call
     /// created are removed.
     pub fn copy_of(
@@ -126,14 +126,23 @@ fn fill(
     for name in &names {
         // A table that was dropped meanwhile is skipped.
         let Some(table) = store.existing_table(name)? else { continue };
-        let records = table.stored().range(..)?.map(|record| {
+        // Pages of other sizes have other groups of records with long keys. Tables whose records
+        // expire have no groups.
+        let same_groups = store.whole_key_len_max() == target.whole_key_len_max();
+        let as_stored =
+            table.ttl().is_some() || same_groups && table.compression() != Compression::None;
+        let source = if as_stored { table.stored() } else { table.clone() };
+        let records = source.range(..)?.map(|record| {
             if done.get().is_multiple_of(TELL_EVERY) {
                 tell(done.get())?;
             }
             done.set(done.get() + 1);
             record
         });
-        let copy = target.table_of_stored(name, &table.options())?;
+        let copy = match as_stored {
+            true => target.table_of_stored(name, &table.options())?,
+            false => target.table_with(name, &table.options())?,
+        };
         if table.ttl().is_some() {
             target.raise_horizon(store.horizon_ms())?;
         }
@@ -144,7 +153,8 @@ fn fill(
     Ok((tables, done.get()))
 }
 
-/// Adds the table to the error for a key that does not fit the pages of the new store.
+/// Adds the table to the error for a key that the new store does not take: one in a table with a
+/// time to live that does not fit its pages.
 fn told_of_keys(error: Error, table: &str, target: &Store) -> Error {
     if error.kind() != ErrorKind::KeyTooLong {
         return error;
@@ -153,8 +163,7 @@ fn told_of_keys(error: Error, table: &str, target: &Store) -> Error {
     Error::with_hint(
         ErrorKind::KeyTooLong,
         format!(
-            "table \"{table}\" has a key that is too long for pages of {page_size} bytes, whose keys have at most {} bytes: {error}",
-            key_len_max(page_size)
+            "table \"{table}\" has a key that is too long for pages of {page_size} bytes: {error}"
         ),
         "choose larger pages",
     )

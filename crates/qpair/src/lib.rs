@@ -120,7 +120,7 @@ pub use qpair_drivers::{Drivers, TimeoutPolicy, Waiting};
 pub use qpair_engine::{
     Compression, Durability, Error, ErrorKind, Isolation, KEY_LEN_MAX, KeyBounds, PAGE_SIZE_MAX,
     PAGE_SIZE_MIN, Prefix, Range, Remedy, Result, Snapshot, Store, Table, TableOptions,
-    Transaction, TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch, key_len_max,
+    Transaction, TransactionOptions, VALUE_LEN_MAX, WeakStore, WriteBatch,
 };
 pub use qpair_kernel::{Interface, Mode};
 

@@ -18,7 +18,7 @@ use crate::show::text::{counted, escape, size};
 use crate::transfer::{Head, ReadFormat, Section, Shared, open};
 
 const HINTS: Hints = Hints {
-    malformed: "keys have up to 1,024 bytes, fewer in pages below 4 KiB, and values up to 16 MiB: shorten them in the other store, or import other tables with --table",
+    malformed: "keys have up to 65,535 bytes (fewer in tables with a time to live) and values up to 16 MiB: shorten them in the other store, or import other tables with --table",
     unsorted: "give --unsorted, if the other store compares keys in another way than byte by byte",
 };
 /// The table for input that does not name its table.

@@ -18,6 +18,7 @@ mod interrupts;
 mod limits;
 mod loads;
 mod log_device;
+mod long_keys;
 mod no_reserve;
 mod nvme;
 mod pages;

@@ -9,7 +9,8 @@
 //! word means that the tree is gone for good.
 
 use qpair_format::codec::Codec;
-use qpair_format::page::Node;
+use qpair_format::group::group_key;
+use qpair_format::page::{Node, whole_key_len_max};
 use qpair_memory::FrameIndex;
 
 use super::Pool;
@@ -39,17 +40,57 @@ pub(crate) struct Tree {
     pub(crate) root: FrameIndex,
     /// How values of callers become values of the tree.
     pub(crate) codec: Codec,
+    /// The longest key of callers that is a key of the tree. Records with longer keys are in
+    /// groups.
+    whole_key_len_max: u16,
 }
 
 impl Tree {
-    /// Returns the tree for callers that have its values as they are stored.
+    /// Returns the tree for callers that have its values as they are stored, and groups as they
+    /// are.
     pub(crate) fn new(id: u32, root: FrameIndex) -> Self {
-        Self { id, root, codec: Codec::PLAIN }
+        Self { id, root, codec: Codec::PLAIN, whole_key_len_max: u16::MAX }
     }
 
-    /// Returns the tree for callers whose values become those of the tree as the tree's id says.
-    pub(crate) fn coded(self) -> Self {
-        Self { codec: Codec::of_tree(self.id), ..self }
+    /// Returns the tree for callers whose values become those of the tree as the tree's id says,
+    /// and whose records are in groups if their keys are too long for these pages.
+    pub(crate) fn coded(self, page_bytes: usize) -> Self {
+        let whole_key_len_max = whole_key_len_max(page_bytes) as u16;
+        Self { codec: Codec::of_tree(self.id), whole_key_len_max, ..self }
+    }
+
+    /// Returns the tree for callers that have its groups as they are.
+    pub(crate) fn with_groups(self) -> Self {
+        Self { whole_key_len_max: u16::MAX, ..self }
+    }
+
+    /// Whether callers see groups as they are.
+    pub(crate) fn has_groups(self) -> bool {
+        self.whole_key_len_max == u16::MAX
+    }
+
+    /// Whether the record of this key is in a group, or this is the key of a group.
+    #[inline(always)]
+    pub(crate) fn is_long(self, key: &[u8]) -> bool {
+        key.len() > usize::from(self.whole_key_len_max)
+    }
+
+    /// Returns the key of the group that has a long key's record.
+    pub(crate) fn group_key(self, key: &[u8]) -> Vec<u8> {
+        group_key(key, self.whole_key_len_max.into())
+    }
+
+    /// Returns the part of a long key that its group keeps, or that follows the head in the key of
+    /// a group.
+    pub(crate) fn rest(self, key: &[u8]) -> &[u8] {
+        key.get(usize::from(self.whole_key_len_max)..).unwrap_or_default()
+    }
+
+    /// Returns how many of these long keys, from the first one on, have records in one group.
+    pub(crate) fn count_of_group(self, keys: &[Vec<u8>]) -> usize {
+        let head = |key: &[u8]| key.len() - self.rest(key).len();
+        let Some(first) = keys.first().map(|first| &first[..head(first)]) else { return 0 };
+        keys.iter().take_while(|key| self.is_long(key) && key.starts_with(first)).count()
     }
 
     fn open_word(&self) -> u64 {

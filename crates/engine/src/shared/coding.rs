@@ -7,7 +7,6 @@ use qpair_format::codec::Codec;
 use qpair_format::expiry::{
     ENTRY_HEAD_BYTES, EXPIRY_BYTES, append_expiry, entry_key, entry_time_ms, expiry_of,
 };
-use qpair_format::page::key_len_max;
 use qpair_format::values::Compression;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -105,19 +104,27 @@ impl Shared {
     fn entry_of(&self, tree: Tree, key: &[u8], stored: &[u8]) -> Result<(Tree, Vec<u8>)> {
         let index = self.expiry.index().ok_or_else(|| undefined(tree.id))?;
         let ttl_ms = self.expiry.ttl_ms(tree.id).ok_or_else(|| undefined(tree.id))?;
-        let limit = key_len_max(self.page_bytes) - ENTRY_HEAD_BYTES;
-        if key.len() > limit {
-            return Err(Error::new(
-                ErrorKind::KeyTooLong,
-                format!(
-                    "a key has {} bytes; with pages of {} bytes, the limit in a table with a time to live is {limit}",
-                    key.len(),
-                    self.page_bytes
-                ),
-            ));
-        }
+        self.check_expiring_key(key)?;
         let time_ms = entry_time_ms(expiry_of(stored)?, ttl_ms);
         Ok((index, entry_key(tree.id, time_ms, key)))
+    }
+}
+
+impl Shared {
+    /// Refuses a key that has no entry in the index of expiry times.
+    pub(crate) fn check_expiring_key(&self, key: &[u8]) -> Result<()> {
+        let limit = self.whole_key_len_max - ENTRY_HEAD_BYTES;
+        if key.len() <= limit {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::KeyTooLong,
+            format!(
+                "a key has {} bytes; with pages of {} bytes, the limit in a table with a time to live is {limit}",
+                key.len(),
+                self.page_bytes
+            ),
+        ))
     }
 }
 

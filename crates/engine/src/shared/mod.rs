@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use qpair_block::BlockDevice;
+use qpair_format::page::whole_key_len_max;
 use qpair_format::place::page_of;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     /// The number of bytes of a page that hold content: the page size, less the tag of an encrypted
     /// store.
     pub(crate) page_bytes: usize,
+    /// The longest key that is whole in these pages.
+    pub(crate) whole_key_len_max: usize,
     pub(crate) pool: Pool,
     pub(crate) space: Space,
     pub(crate) oracle: TimestampOracle,
@@ -82,6 +85,7 @@ impl Shared {
             device,
             page_size,
             page_bytes: space.page_bytes,
+            whole_key_len_max: whole_key_len_max(space.page_bytes),
             pool,
             oracle: TimestampOracle::new(0),
             wal: Wal::new(log, workers),

@@ -152,6 +152,7 @@ impl Store {
         {
             let own = inner.incarnation.superblock.lock();
             (superblock.compressed, superblock.expiring) = (own.compressed, own.expiring);
+            superblock.long_keys = own.long_keys;
         }
         superblock.key_slot = key_slot;
         seal(&target, (page_size, page_bytes), &held, superblock.store_id)?;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Request};
+use qpair_format::group::append;
 use qpair_format::large::Extents;
 use qpair_format::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
 use qpair_format::{Error, ErrorKind, Result};
@@ -36,6 +37,13 @@ struct Extent {
     buffer: Buffer,
     run: Rc<Reserved>,
     filled: usize,
+}
+
+/// A group of records with long keys that is not in a page yet.
+struct Gathered {
+    group_key: Vec<u8>,
+    last_key: Vec<u8>,
+    group: Vec<u8>,
 }
 
 /// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`]. Dropping the
@@ -74,6 +82,8 @@ pub struct BulkLoader {
     runs: Vec<Rc<Reserved>>,
     levels: Vec<Staged>,
     records: u64,
+    /// The group of long keys that is being gathered.
+    group: Option<Gathered>,
     /// Entries of the index of expiry times that are not in the index yet.
     entries: Vec<Vec<u8>>,
     /// Keeps these entries in the index until the records are in the table.
@@ -150,6 +160,7 @@ impl BulkLoader {
             runs: Vec::new(),
             levels: vec![Staged::default()],
             records: 0,
+            group: None,
             entries: Vec::new(),
             loading: None,
             torn: false,
@@ -165,11 +176,10 @@ impl BulkLoader {
     /// refused record (`Invalid`, `KeyTooLong`, `ValueTooLong`) changes nothing. After other
     /// errors, or if the future is dropped before it completes, the load cannot be finished.
     pub async fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let page_bytes = self.inner.shared.page_bytes;
         self.check_whole()?;
-        check_sizes(&self.inner.shared, key, value)?;
-        let value = &*self.inner.shared.stored(self.tree, value)?;
-        if self.levels[0].last_key().is_some_and(|last| last >= key) {
+        check_sizes(&self.inner.shared, self.tree, key, value)?;
+        let last = self.group.as_ref().map(|of| of.last_key.as_slice());
+        if last.or(self.levels[0].last_key()).is_some_and(|last| last >= key) {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
                 format!(
@@ -178,6 +188,48 @@ impl BulkLoader {
                 ),
                 "sort the records by key, bytewise, and drop duplicates; or use an unsorted load",
             ));
+        }
+        if !self.tree.is_long(key) {
+            self.end_group().await?;
+            return self.push_whole(key, value).await;
+        }
+        let group_key = self.tree.group_key(key);
+        if self.group.as_ref().is_some_and(|of| of.group_key != group_key) {
+            self.end_group().await?;
+        }
+        let rest = self.tree.rest(key);
+        match &mut self.group {
+            Some(of) => {
+                append(&mut of.group, rest, value)?;
+                of.last_key = key.to_vec();
+            }
+            None => {
+                let mut group = Vec::new();
+                append(&mut group, rest, value)?;
+                self.group = Some(Gathered { group_key, last_key: key.to_vec(), group });
+            }
+        }
+        // The group itself is counted when it ends.
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Adds the group that was gathered.
+    async fn end_group(&mut self) -> Result<()> {
+        let Some(of) = self.group.take() else { return Ok(()) };
+        self.torn = true;
+        self.records -= 1;
+        self.push_whole(&of.group_key, &of.group).await?;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Adds a record whose key is whole in the pages, or a group.
+    async fn push_whole(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let page_bytes = self.inner.shared.page_bytes;
+        let value = &*self.inner.shared.stored(self.tree, value)?;
+        if key.len() > self.inner.shared.whole_key_len_max {
+            self.inner.incarnation.note_long_key()?;
         }
         if let Some((index, entry)) = self.inner.shared.expiry_entry(self.tree, key, value)? {
             self.entries.push(entry);
@@ -386,6 +438,7 @@ impl BulkLoader {
 
     async fn complete(&mut self) -> Result<()> {
         self.check_whole()?;
+        self.end_group().await?;
         if let Some(index) = self.inner.shared.expiry.index() {
             self.write_entries(index).await?;
         }

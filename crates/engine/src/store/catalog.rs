@@ -32,7 +32,7 @@ impl Store {
     ///
     /// # Errors
     /// `NoMemory` if that many tables are open; `Invalid` for an empty name or one over 128 bytes
-    /// (or over the length of the store's longest key), and on a worker if the call would have to
+    /// (fewer with pages of 512 bytes), and on a worker if the call would have to
     /// make the table or to wait; `ReadOnly` if the table would have to be made in a store that
     /// refuses changes; and errors of the device.
     pub fn table(&self, name: &str) -> Result<Table> {
@@ -45,8 +45,8 @@ impl Store {
     /// Opens a table if there is one of this name.
     ///
     /// # Errors
-    /// `Invalid` for an empty name or one over 128 bytes (or over the length of the store's longest
-    /// key), and on a worker if the call would have to wait; errors of the device.
+    /// `Invalid` for an empty name or one over 128 bytes (fewer with pages of 512
+    /// bytes), and on a worker if the call would have to wait; errors of the device.
     pub fn existing_table(&self, name: &str) -> Result<Option<Table>> {
         self.check_table_name(name)?;
         if self.inner.shared.lifecycle.has_ended() {
@@ -71,7 +71,7 @@ impl Store {
     /// Refuses a name that no table can have.
     pub(super) fn check_table_name(&self, name: &str) -> Result<()> {
         // The name is a key of the catalog.
-        let longest = TABLE_NAME_LEN_MAX.min(self.key_len_max());
+        let longest = TABLE_NAME_LEN_MAX.min(self.inner.shared.whole_key_len_max);
         if name == INDEX_TABLE {
             let what = "the name \"\\0expiry\" is that of the index of expiry times";
             return Err(Error::with_hint(ErrorKind::Invalid, what, "choose another name"));
@@ -90,7 +90,7 @@ impl Store {
     fn opened_table(&self, name: &str) -> Option<Table> {
         let tables = self.inner.tables.lock();
         let (_, tree) = tables.iter().find(|(of, _)| of == name)?;
-        let tree = tree.coded();
+        let tree = tree.coded(self.inner.shared.page_bytes);
         self.inner.shared.check_table(tree).ok().map(|()| Table::new(self.inner.clone(), tree))
     }
 
@@ -98,7 +98,7 @@ impl Store {
         self.inner.tx.names.add(tree.id, name);
         let mut tables = self.inner.tables.lock();
         tables.push((name.to_owned(), tree));
-        Table::new(self.inner.clone(), tree.coded())
+        Table::new(self.inner.clone(), tree.coded(self.inner.shared.page_bytes))
     }
 
     /// Returns the names of all tables, in order. Waits while another thread makes, renames or

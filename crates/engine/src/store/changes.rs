@@ -103,7 +103,7 @@ impl Table {
     /// # Errors
     /// As [`Table::put`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        check_sizes(&self.inner().shared, key, value)?;
+        check_sizes(&self.inner().shared, self.tree(), key, value)?;
         let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
         self.inner().block_on(move || async move { table.insert(&key, &value).await })
     }
@@ -119,7 +119,7 @@ impl Table {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        check_sizes(&self.inner().shared, key, new.unwrap_or_default())?;
+        check_sizes(&self.inner().shared, self.tree(), key, new.unwrap_or_default())?;
         let (table, key) = (self.task(), key.to_vec());
         let (expected, new) = (expected.map(<[u8]>::to_vec), new.map(<[u8]>::to_vec));
         self.inner().block_on(move || async move {

@@ -10,6 +10,7 @@
 
 mod compressed;
 mod expiry;
+mod groups;
 mod read;
 mod second_copies;
 mod walk;
@@ -19,6 +20,7 @@ use qpair_format::codec::Codec;
 use qpair_format::large::{Descriptor, part_len};
 use qpair_format::page::{
     Expected, HEADER_BYTES, Node, PageKind, VALUE_LEN_MAX, damage, field, slots_offset,
+    whole_key_len_max,
 };
 use qpair_format::place::page_of;
 use qpair_format::{Error, ErrorKind, Result};
@@ -129,6 +131,7 @@ impl Store {
         let report = walked.and_then(|mut report| {
             if report.faults.is_empty() {
                 report.faults = expiry::faults(self)?;
+                groups::check(self, &mut report)?;
             }
             Ok(report)
         });
@@ -191,6 +194,8 @@ enum Content {
         used_bytes: u64,
         values: Vec<Descriptor>,
         tables: Vec<TableRoot>,
+        /// Whether there are groups of records with long keys.
+        groups: bool,
     },
     Inner {
         used_bytes: u64,
@@ -270,11 +275,13 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
         let image = (0..node.bytes.len() / 8).map(|i| node.bytes.load_u64(i * 8)).collect();
         return Content::Inner { used_bytes, image };
     }
-    let (mut values, mut tables) = (Vec::new(), Vec::new());
+    let (mut values, mut tables, mut groups) = (Vec::new(), Vec::new(), false);
     let codec = Codec::of_tree(place.tree_id);
     let mut value = Vec::new();
     for position in 0..node.count() {
         let place_of_value = node.value(position);
+        let key_len = node.prefix_len() + node.suffix_len(position);
+        groups |= key_len > whole_key_len_max(node.bytes.len());
         value.clear();
         if place_of_value.overflow {
             node.bytes.append_to(place_of_value.offset, place_of_value.len, &mut value);
@@ -300,7 +307,7 @@ fn examine_node(place: &Expected, node: Node<'_>, faults: &mut Vec<String>) -> C
             }
         }
     }
-    Content::Leaf { records: node.count() as u64, used_bytes, values, tables }
+    Content::Leaf { records: node.count() as u64, used_bytes, values, tables, groups }
 }
 
 fn examine_part(

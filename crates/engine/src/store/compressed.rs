@@ -38,8 +38,9 @@ impl Table {
         Compression::of_tree(self.tree().id)
     }
 
-    /// Returns a handle of the same table that reads and puts values as the table keeps them. For
-    /// copies into tables of the same compression.
+    /// Returns a handle of the same table that reads and puts values as the table keeps them, and
+    /// groups of records with long keys as they are. For copies into tables of the same
+    /// compression, in a store of the same [`Store::whole_key_len_max`].
     #[doc(hidden)]
     #[must_use]
     pub fn stored(&self) -> Self {

@@ -215,10 +215,19 @@ impl Store {
         Ok(Some((timestamp, is_outdated)))
     }
 
-    /// The length of the longest key that this store accepts, in bytes.
+    /// The length of the longest key that this store accepts, in bytes: [`crate::KEY_LEN_MAX`].
     #[must_use]
     pub fn key_len_max(&self) -> usize {
-        qpair_format::page::key_len_max(self.inner.shared.page_bytes)
+        qpair_format::page::KEY_LEN_MAX
+    }
+
+    /// The length of the longest key that is whole in this store's pages, in bytes. Groups have
+    /// keys that are one byte longer ([`Table::stored`]), and copies need stores of the same
+    /// length to copy groups as they are.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn whole_key_len_max(&self) -> usize {
+        self.inner.shared.whole_key_len_max
     }
 
     /// Returns a handle that does not keep the store open.

@@ -240,6 +240,7 @@ pub(super) fn new_superblock(
         renames: false,
         compressed: false,
         expiring: false,
+        long_keys: false,
         log: None,
         key_slot: None,
     }

@@ -15,7 +15,7 @@ struct Cursor {
 
 impl Cursor {
     fn new(table: Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self { table, end: RangeEnd::new(from, to) }
+        Self { end: RangeEnd::new(table.tree(), from, to), table }
     }
 
     /// Returns a cursor from the other end, for the part of the range that this cursor has not
@@ -138,6 +138,9 @@ impl TaskRange {
     /// After the error of a large value, it continues with the next record.
     pub async fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         while !self.cursor.end.pace.is_over() {
+            if let Some(record) = self.cursor.end.next_of_group() {
+                return Ok(Some(record));
+            }
             if let Some((key, mut value, overflow)) = self.cursor.peek() {
                 // If the caller drops this future while it waits, the next call returns the record.
                 let there = match overflow {
@@ -146,11 +149,14 @@ impl TaskRange {
                 };
                 // A large value that was deleted since its leaf was read is skipped, as is a value that
                 // has expired. They do not count towards the limit.
-                self.cursor.end.step(matches!(there, Ok(true)));
+                let is_group = self.cursor.end.is_group(&key);
+                self.cursor.end.step(matches!(there, Ok(true)) && !is_group);
                 match there? {
+                    true if is_group => self.cursor.end.open(&key, &value)?,
                     true => return Ok(Some((key, value))),
-                    false => continue,
+                    false => {}
                 }
+                continue;
             }
             if self.cursor.end.from.is_none() {
                 return Ok(None);
@@ -222,18 +228,24 @@ impl Range {
             if cursor.end.pace.is_over() {
                 return Ok(None);
             }
+            if let Some(record) = cursor.end.next_of_group() {
+                return Ok(Some(record));
+            }
             if let Some((key, mut value, overflow)) = cursor.peek() {
                 if cursor.end.is_past_limit(&key) {
                     cursor.end.finish();
                     return Ok(None);
                 }
+                let is_group = cursor.end.is_group(&key);
                 if !overflow {
                     let there = cursor.decode(&mut value);
-                    cursor.end.step(!matches!(there, Ok(false)));
+                    cursor.end.step(!matches!(there, Ok(false)) && !is_group);
                     match there? {
+                        true if is_group => cursor.end.open(&key, &value)?,
                         true => return Ok(Some((key, value))),
-                        false => continue,
+                        false => {}
                     }
+                    continue;
                 }
                 let task = cursor.table.task();
                 let inner = cursor.table.inner().clone();
@@ -241,11 +253,13 @@ impl Range {
                     let mut value = value;
                     Ok(task.resolve(&key, &mut value).await?.then_some((key, value)))
                 });
-                cursor.end.step(matches!(entry, Ok(Some(_))));
+                cursor.end.step(matches!(entry, Ok(Some(_))) && !is_group);
                 match entry? {
+                    Some((key, group)) if is_group => cursor.end.open(&key, &group)?,
                     Some(entry) => return Ok(Some(entry)),
-                    None => continue,
+                    None => {}
                 }
+                continue;
             }
             if cursor.end.from.is_none() {
                 return Ok(None);

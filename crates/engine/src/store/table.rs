@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use qpair_format::group::find;
 use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -135,6 +136,9 @@ impl Table {
     #[inline(always)]
     fn get_inline(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<(bool, u64)>> {
         let (shared, start) = (&self.inner.shared, value.len());
+        if self.tree.is_long(key) {
+            return Ok(None);
+        }
         shared.check_table(self.tree)?;
         let seen = run_inline(shared, &mut Get::new(self.tree, key, value));
         shared.check_table(self.tree)?;
@@ -160,7 +164,7 @@ impl Table {
     /// store is opened again.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.inner.shared.check_caller()?;
-        check_sizes(&self.inner.shared, key, value)?;
+        check_sizes(&self.inner.shared, self.tree, key, value)?;
         self.inner.incarnation.begin_change()?;
         match tx::put_inline(&self.inner.tx, self.tree, key, value)? {
             Inline::Done(replaced) => return Ok(replaced),
@@ -314,7 +318,7 @@ impl Table {
     /// # Errors
     /// As [`Table::put`].
     pub async fn put_async(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        check_sizes(&self.inner.shared, key, value)?;
+        check_sizes(&self.inner.shared, self.tree, key, value)?;
         let (table, key, value) = (self.task(), key.to_vec(), value.to_vec());
         self.inner.run_on_worker(move || async move { table.put(&key, &value).await }).await
     }
@@ -376,6 +380,9 @@ impl TaskTable {
     /// # Errors
     /// As [`TaskTable::get`]; `value` is then unchanged.
     pub async fn get_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        if self.table.tree.is_long(key) {
+            return Box::pin(self.get_long(key, value)).await;
+        }
         self.shared().check_table(self.table.tree)?;
         let start = value.len();
         let Seen { found, timestamp, .. } =
@@ -390,6 +397,17 @@ impl TaskTable {
         let (found, timestamp) = found?;
         self.wait_to_give(timestamp).await.inspect_err(|_| value.truncate(start))?;
         self.shared().value(self.table.tree, found, value, start)
+    }
+
+    /// Like [`TaskTable::get_into`], for a key whose record is in a group.
+    async fn get_long(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let Table { inner, tree } = &self.table;
+        let groups = Table::new(inner.clone(), tree.with_groups()).task();
+        let mut group = Vec::new();
+        groups.get_into(&tree.group_key(key), &mut group).await?;
+        let found = find(&group, tree.rest(key))?;
+        value.extend_from_slice(found.unwrap_or_default());
+        Ok(found.is_some())
     }
 
     async fn wait_to_give(&self, timestamp: u64) -> Result<()> {

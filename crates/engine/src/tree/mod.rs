@@ -32,7 +32,7 @@ pub(crate) use get::{Found, Get, Seen};
 pub(crate) use merge::{Merge, Merged};
 pub(crate) use prefetch::{SIDE_BY_SIDE, prefetch, prefetch_again};
 pub(crate) use put::{Beside, Change, Lack, Prepare, Prepared, Put, PutOutcome};
-pub(crate) use range_end::RangeEnd;
+pub(crate) use range_end::{RangeEnd, Record};
 pub(crate) use reach::Reach;
 pub(crate) use read_ahead::{Pace, ReadAhead};
 pub(crate) use remove::{Remove, Removed};

@@ -2,7 +2,23 @@
 
 use std::ops::Bound;
 
-use super::{Batch, Direction, Pace};
+use qpair_format::Result;
+use qpair_format::group::Records;
+
+use super::{Batch, Direction, Pace, Tree};
+
+/// A key and its value.
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
+
+/// The records of a range in groups.
+#[derive(Default)]
+struct Groups {
+    /// The lower and the upper bound of the range, if one of them is a long key. The bounds of the
+    /// scan have the keys of groups in their place.
+    bounds: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
+    /// The records of the last group that were not given out yet, the next one last.
+    opened: Vec<Record>,
+}
 
 /// The progress of one end of a range. If the other end is used as well, it has another `RangeEnd`.
 pub(crate) struct RangeEnd {
@@ -17,14 +33,33 @@ pub(crate) struct RangeEnd {
     pub(crate) pace: Pace,
     /// The key that the other end has given out last. This end goes no further than that key.
     limit: Option<Vec<u8>>,
+    tree: Tree,
+    /// `None` if the range has met no group, and has no long key as a bound.
+    groups: Option<Box<Groups>>,
 }
 
 impl RangeEnd {
-    pub(crate) fn new(from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+    pub(crate) fn new(tree: Tree, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        let is_long = |bound: &Bound<Vec<u8>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => tree.is_long(key),
+            Bound::Unbounded => false,
+        };
+        // A scan meets the group of a bound, whose records are compared with the bound itself.
+        let of_scan = |bound: Bound<Vec<u8>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) if tree.is_long(&key) => {
+                Bound::Included(tree.group_key(&key))
+            }
+            bound => bound,
+        };
+        let groups = (is_long(&from) || is_long(&to)).then(|| {
+            Box::new(Groups { bounds: Some((from.clone(), to.clone())), opened: Vec::new() })
+        });
         Self {
+            tree,
+            groups,
             direction: Direction::Forward,
-            from: Some(from),
-            to,
+            from: Some(of_scan(from)),
+            to: of_scan(to),
             batch: Batch::default(),
             next: 0,
             pace: Pace::default(),
@@ -34,12 +69,26 @@ impl RangeEnd {
 
     /// Returns the other end, limited to what this one has not given out.
     pub(crate) fn other(&self) -> Option<Self> {
-        let left = match self.peek() {
-            Some((key, ..)) => Bound::Included(key.to_vec()),
-            None => self.from.clone()?,
+        let opened = self.groups.as_ref().and_then(|groups| groups.opened.last());
+        let left = match (opened, self.peek()) {
+            (Some((key, _)), _) => Bound::Included(self.tree.group_key(key)),
+            (None, Some((key, ..))) => Bound::Included(key.to_vec()),
+            (None, None) => self.from.clone()?,
         };
-        let mut other = Self::new(self.to.clone(), left);
+        let mut other = Self::new(self.tree.with_groups(), self.to.clone(), left);
+        other.tree = self.tree;
         other.direction = self.direction.opposite();
+        let bounds = self.groups.as_ref().and_then(|groups| groups.bounds.clone());
+        let mut bounds = bounds.unwrap_or((Bound::Unbounded, Bound::Unbounded));
+        if let Some((key, _)) = opened {
+            match self.direction {
+                Direction::Forward => bounds.0 = Bound::Included(key.clone()),
+                Direction::Reverse => bounds.1 = Bound::Included(key.clone()),
+            }
+        }
+        if bounds != (Bound::Unbounded, Bound::Unbounded) {
+            other.groups = Some(Box::new(Groups { bounds: Some(bounds), opened: Vec::new() }));
+        }
         other.pace.limit(self.pace.left());
         Some(other)
     }
@@ -50,8 +99,13 @@ impl RangeEnd {
         self.pace.given();
     }
 
-    /// Whether the other end has already given out the record of this key.
+    /// Whether the other end has already given out the record of this key. The records of a group
+    /// are compared one by one.
     pub(crate) fn is_past_limit(&self, key: &[u8]) -> bool {
+        !self.tree.is_long(key) && self.is_given_by_other(key)
+    }
+
+    fn is_given_by_other(&self, key: &[u8]) -> bool {
         self.limit.as_ref().is_some_and(|limit| !self.direction.comes_before(key, limit))
     }
 
@@ -59,6 +113,55 @@ impl RangeEnd {
     pub(crate) fn finish(&mut self) {
         self.from = None;
         self.batch.clear();
+        if let Some(groups) = &mut self.groups {
+            groups.opened.clear();
+        }
+    }
+
+    /// Whether the record of this key of the batch is a group, for [`RangeEnd::open`].
+    #[inline(always)]
+    pub(crate) fn is_group(&self, key: &[u8]) -> bool {
+        self.tree.is_long(key)
+    }
+
+    /// Takes the records of a group that are in the range, for [`RangeEnd::next_of_group`].
+    ///
+    /// # Errors
+    /// `Corrupt` if the group is damaged: none of its records is taken.
+    #[cold]
+    pub(crate) fn open(&mut self, group_key: &[u8], group: &[u8]) -> Result<()> {
+        let head = group_key.split_last().map_or(group_key, |(_, head)| head);
+        let groups = self.groups.get_or_insert_default();
+        let mut opened = Vec::new();
+        for record in Records::of(group)? {
+            let (rest, value) = record?;
+            let key = [head, rest].concat();
+            if groups.bounds.as_ref().is_none_or(|bounds| is_between(bounds, &key)) {
+                opened.push((key, value.to_vec()));
+            }
+        }
+        if self.direction == Direction::Forward {
+            opened.reverse();
+        }
+        groups.opened = opened;
+        Ok(())
+    }
+
+    /// Gives out the next record of the group that was opened last; `None` if there is none left.
+    #[inline(always)]
+    pub(crate) fn next_of_group(&mut self) -> Option<Record> {
+        if self.groups.is_none() { None } else { self.take_opened() }
+    }
+
+    #[cold]
+    fn take_opened(&mut self) -> Option<Record> {
+        let (key, value) = self.groups.as_mut()?.opened.pop()?;
+        if self.is_given_by_other(&key) {
+            self.finish();
+            return None;
+        }
+        self.pace.given();
+        Some((key, value))
     }
 
     pub(crate) fn reverse(&mut self) {
@@ -81,4 +184,18 @@ impl RangeEnd {
             self.pace.given();
         }
     }
+}
+
+fn is_between((low, high): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool {
+    let is_above = match low {
+        Bound::Included(low) => key >= low.as_slice(),
+        Bound::Excluded(low) => key > low.as_slice(),
+        Bound::Unbounded => true,
+    };
+    is_above
+        && match high {
+            Bound::Included(high) => key <= high.as_slice(),
+            Bound::Excluded(high) => key < high.as_slice(),
+            Bound::Unbounded => true,
+        }
 }

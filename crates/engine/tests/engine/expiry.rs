@@ -309,7 +309,7 @@ fn limits_are_told() {
     let (clock, device) = (Clock::new(), ram());
     let store = clock.make(&device);
     let table = store.table_with("t", &an_hour()).unwrap();
-    let longest = vec![b'k'; store.key_len_max() - 11];
+    let longest = vec![b'k'; store.whole_key_len_max() - 11];
     table.put(&longest, b"v").unwrap();
     let longer = [&longest[..], b"k"].concat();
     assert_eq!(table.put(&longer, b"v").unwrap_err().kind(), ErrorKind::KeyTooLong);

@@ -29,6 +29,8 @@ mod layers;
 mod lock_timeouts;
 mod log_device;
 mod log_device_faults;
+mod long_keys;
+mod long_keys_model;
 mod long_transactions;
 mod metrics;
 mod misuse;

@@ -48,7 +48,7 @@ fn run(seed: u64, mut options: StoreOptions, operations: usize) {
     let mut store = Store::open(vec![device.clone()], &options).unwrap();
     options.format = false;
     let mut table = store.table("t").unwrap();
-    let longest = store.key_len_max();
+    let longest = store.whole_key_len_max();
     for i in 0..operations {
         let key = random_key(&mut random, longest);
         // Phases of growth and of shrinking, so that pages are merged too.
@@ -176,7 +176,7 @@ fn sorted_loads() {
         let mut model = BTreeMap::new();
         for _ in 0..records {
             let key = if random.u8(0..100) == 0 {
-                random_key(&mut random, store.key_len_max())
+                random_key(&mut random, store.whole_key_len_max())
             } else {
                 random.u64(..).to_be_bytes().to_vec()
             };

@@ -211,7 +211,8 @@ fn a_catalog_of_many_leaves() {
     const TABLES: u32 = 60;
     let device = ram();
     let store = Store::open(vec![device.clone()], &options(PAGE, 1024)).unwrap();
-    let long = |number: u32| format!("{number:02}{}", "-".repeat(store.key_len_max().min(128) - 2));
+    let long =
+        |number: u32| format!("{number:02}{}", "-".repeat(store.whole_key_len_max().min(128) - 2));
     let mut names: Vec<String> =
         (0..TABLES).map(|number| format!("{:02}", number * 7 % 100)).collect();
     names.iter().zip(0u32..).for_each(|(name, number)| {

@@ -117,18 +117,22 @@ pub const NOT_AUTHENTIC: [u8; 8] = *b"\0\0\0\0notA";
 pub const PAGE_SIZE_MIN: usize = 512;
 /// The largest page in bytes.
 pub const PAGE_SIZE_MAX: usize = 64 << 10;
-/// The longest key of any store in bytes; small pages have a lower limit ([`key_len_max`]).
-pub const KEY_LEN_MAX: usize = 1024;
+/// The longest key in bytes.
+pub const KEY_LEN_MAX: usize = u16::MAX as usize;
+/// The longest key in bytes that is whole in a page; small pages have a lower limit
+/// ([`whole_key_len_max`]).
+const WHOLE_KEY_LEN_MAX: usize = 1024;
 /// The longest value in bytes.
 pub const VALUE_LEN_MAX: usize = 16 << 20;
 
-/// Returns the longest key of a store whose pages have this many bytes of content. One record and
-/// both fences always fit into a page.
+/// Returns the longest key that is whole in the pages of a tree, if they have this many bytes of
+/// content. Records with longer keys are in [groups](crate::group), whose keys are one byte longer.
+/// One record and both fences always fit into a page.
 #[must_use]
 #[inline]
-pub const fn key_len_max(page_size: usize) -> usize {
+pub const fn whole_key_len_max(page_size: usize) -> usize {
     let longest = (page_size - 4 * HEADER_BYTES) / 3;
-    if longest < KEY_LEN_MAX { longest } else { KEY_LEN_MAX }
+    if longest < WHOLE_KEY_LEN_MAX { longest } else { WHOLE_KEY_LEN_MAX }
 }
 
 /// Returns the longest key and value together that are kept in the leaf; the value of a longer
@@ -142,12 +146,12 @@ pub const fn inline_len_max(page_size: usize) -> usize {
 const _: () = {
     let mut page_size = PAGE_SIZE_MIN;
     while page_size <= PAGE_SIZE_MAX {
-        // One record and both fences must fit.
+        // One record and both fences must fit. A fence may be a byte longer than the key of a group.
         let encrypted = page_size - TAG_BYTES;
         let record_bytes = inline_len_max(page_size) + LEAF_SLOT_BYTES + RECORD_HEAD_BYTES;
-        assert!(HEADER_BYTES + record_bytes + 2 * key_len_max(page_size) <= page_size);
+        assert!(HEADER_BYTES + record_bytes + 2 * (2 + whole_key_len_max(page_size)) <= page_size);
         let record_bytes = inline_len_max(encrypted) + LEAF_SLOT_BYTES + RECORD_HEAD_BYTES;
-        assert!(HEADER_BYTES + record_bytes + 2 * key_len_max(encrypted) <= encrypted);
+        assert!(HEADER_BYTES + record_bytes + 2 * (2 + whole_key_len_max(encrypted)) <= encrypted);
         assert!(inline_len_max(page_size) < OVERFLOW_FLAG as usize);
         page_size *= 2;
     }

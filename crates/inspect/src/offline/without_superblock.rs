@@ -64,6 +64,7 @@ pub(super) fn superblock_by_pages(
                 renames: false,
                 compressed: false,
                 expiring: false,
+                long_keys: true,
                 log: None,
                 key_slot: None,
             }));

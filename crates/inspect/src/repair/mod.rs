@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use qpair_block::BlockDevice;
 use qpair_format::image::{Image, Record};
+use qpair_format::page::whole_key_len_max;
 use qpair_format::{Error, ErrorKind, Result};
 
 use crate::dump::{LogEntry, dump_log};
@@ -64,6 +65,14 @@ pub fn repair(
     let mut remarks = faults;
     remarks.append(&mut offline.remarks);
     let target = make_target(offline.superblock.page_size as usize)?;
+    let whole_len_max = whole_key_len_max(offline.reader.page_bytes());
+    if offline.superblock.long_keys && whole_len_max != target.whole_key_len_max() {
+        return Err(Error::with_hint(
+            ErrorKind::Unsupported,
+            "the store may have keys that are too long for its pages, and the new store's pages have room for others",
+            "encrypt the new store if the damaged one is encrypted, and only then; copy it afterwards",
+        ));
+    }
     let mut salvage = Salvage {
         target: target.clone(),
         progress,

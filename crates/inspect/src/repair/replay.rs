@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use qpair_format::expiry::INDEX_TABLE;
 use qpair_format::image::Record as Checkpoint;
 use qpair_format::log::Operation;
-use qpair_format::page::key_len_max;
+use qpair_format::page::whole_key_len_max;
 use qpair_format::{ErrorKind, Result};
 
 use super::expiry::Expiry;
@@ -180,7 +180,8 @@ pub(super) fn replay(
         open: BTreeMap::new(),
         expiry: &mut salvage.expiry,
         report: &mut salvage.report.tables,
-        key_len_max: key_len_max(salvage.offline.reader.page_bytes()),
+        // The key of a group is one byte longer than a whole key.
+        key_len_max: whole_key_len_max(salvage.offline.reader.page_bytes()) + 1,
         missing: BTreeSet::new(),
     };
     let mut commits = 0u64;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use qpair_engine::Table;
 
-use super::value::{Key, Value};
+use super::value::{Key, LONG, Value};
 
 /// The names of the permanent tables: first those for single changes, then those for transactions.
 pub(crate) const TABLES: [&str; 4] = ["single", "another", "shared", "common"];
@@ -46,6 +46,8 @@ pub(crate) enum Slot {
 pub(crate) struct Catalog {
     pub(crate) slots: [Slot; SLOTS as usize],
     last: u16,
+    /// Whether half of the temporary tables have long keys.
+    long_keys: bool,
     /// The values of the names' keys, by slot and table number.
     values: BTreeMap<(u16, u16), Value>,
     /// The store's own names for trees, which identify an empty table.
@@ -62,6 +64,10 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
+    pub(crate) fn new(long_keys: bool) -> Self {
+        Self { long_keys, ..Self::default() }
+    }
+
     /// Begins an incarnation, with new handles for the tables.
     pub(crate) fn begin_life(&mut self, tables: &[Table]) {
         self.dropping.clear();
@@ -74,11 +80,13 @@ impl Catalog {
     /// at first.
     pub(crate) fn begin_table(&mut self, slot: u16, id: u64) -> (u16, Value) {
         self.last = self.last.max(TEMPORARY - 1) + 1;
-        let value = Value { id, len: self.last.into() };
-        self.values.insert((slot, self.last), value);
-        self.doubtful.insert(slot, self.last);
+        let is_long = self.long_keys && self.last & 2 == 0;
+        let number = if is_long { self.last | LONG } else { self.last };
+        let value = Value { id, len: number.into() };
+        self.values.insert((slot, number), value);
+        self.doubtful.insert(slot, number);
         self.slots[usize::from(slot)] = Slot::Doubt;
-        (self.last, value)
+        (number, value)
     }
 
     /// Notes that the table was created, or found.

@@ -96,7 +96,7 @@ impl Run {
         let scenario = Arc::new(scenario);
         let notes = Notes {
             oracle: Oracle::default(),
-            catalog: Catalog::default(),
+            catalog: Catalog::new(scenario.long_keys),
             wrong: Vec::new(),
             trace: TraceHash::default(),
             watch: world.watch(),

@@ -24,6 +24,8 @@ pub(crate) struct Scenario {
     pub(crate) memory_alignment_bytes: u32,
     /// Whether the store is encrypted.
     pub(crate) encrypted: bool,
+    /// Whether half of the temporary tables have keys of more than 1,024 bytes.
+    pub(crate) long_keys: bool,
     /// The number of tables in four whose values are compressed.
     pub(crate) compressed_tables: u8,
     pub(crate) latency: SimLatency,
@@ -142,6 +144,7 @@ impl Scenario {
             volatile_write_cache: rng.u8(0..8) != 0,
             memory_alignment_bytes: 1,
             encrypted: false,
+            long_keys: false,
             compressed_tables: 0,
             latency: SimLatency {
                 read_ns: mean_ns(rng, 100_000),
@@ -202,14 +205,17 @@ impl Scenario {
         Self { memory_alignment_bytes: if is_aligned { 4096 } else { 1 }, ..self }
     }
 
-    /// Returns this scenario with, in one run of four, an encrypted store, and in one of three,
-    /// compressed tables. The choices have their own generator, so that the other seeds do not
-    /// change.
+    /// Returns this scenario with, in one run of four, an encrypted store, in one of three,
+    /// compressed tables, and in half of those with pages of 4 KiB, long keys. The choices have
+    /// their own generator, so that the other seeds do not change.
     pub(crate) fn transformed(self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed ^ TRANSFORMATION_SEED);
         let encrypted = rng.u8(0..4) == 0;
         let compressed_tables = if rng.u8(0..3) == 0 { rng.u8(1..=4) } else { 0 };
-        Self { encrypted, compressed_tables, ..self }
+        // A single put of a long key, which puts its group, must be within the limit.
+        let is_roomy = self.transaction_bytes_max.is_none_or(|bytes_max| bytes_max >= 8192);
+        let long_keys = self.page_size >= 4096 && is_roomy && rng.bool();
+        Self { encrypted, long_keys, compressed_tables, ..self }
     }
 
     /// Returns the compression for a new table of this name.

@@ -1,5 +1,15 @@
 //! Keys and values that identify themselves, so that every byte that is read can be judged.
 
+use super::catalog::CATALOG;
+
+/// A bit of the numbers of tables with long keys. Of two such tables, one has keys of which four
+/// begin with the same 1,024 bytes, the other keys with a common end.
+pub(crate) const LONG: u16 = 1 << 14;
+/// The position of the index in keys that begin with the same bytes.
+const SHARED_BYTES: usize = 1024;
+/// The number of equal bytes behind the index in other long keys.
+const FILLER_BYTES: usize = 1030;
+
 /// A key of the simulation: a table and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
@@ -12,8 +22,15 @@ impl Key {
     /// table.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let mut bytes = vec![b'k'];
+        if self.has_long_bytes() && self.table & 1 == 0 {
+            bytes.resize(SHARED_BYTES - 2, b'-');
+            bytes.extend_from_slice(&(self.index / 4).to_be_bytes());
+        }
         bytes.extend_from_slice(&self.index.to_be_bytes());
         bytes.extend_from_slice(&self.table.to_be_bytes());
+        if self.has_long_bytes() && self.table & 1 == 1 {
+            bytes.resize(bytes.len() + FILLER_BYTES, b'-');
+        }
         bytes.extend((0..self.index % 23).map(|position| position as u8 ^ self.table as u8));
         bytes
     }
@@ -25,10 +42,17 @@ impl Key {
 
     /// Parses the bytes of a key of any table.
     pub(crate) fn parse_any(bytes: &[u8]) -> Option<Self> {
-        let index = u16::from_be_bytes(bytes.get(1..3)?.try_into().ok()?);
-        let table = u16::from_be_bytes(bytes.get(3..5)?.try_into().ok()?);
-        let key = Self { table, index };
-        (key.bytes() == bytes).then_some(key)
+        [1, SHARED_BYTES].into_iter().find_map(|at| {
+            let index = u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?);
+            let table = u16::from_be_bytes(bytes.get(at + 2..at + 4)?.try_into().ok()?);
+            let key = Self { table, index };
+            (key.bytes() == bytes).then_some(key)
+        })
+    }
+
+    /// Whether keys of this table are in groups if pages have 4 KiB or more.
+    fn has_long_bytes(self) -> bool {
+        self.table & LONG != 0 && self.table != CATALOG
     }
 }
 
@@ -73,9 +97,12 @@ mod tests {
 
     #[test]
     fn bytes_say_what_they_are() {
-        for index in [0, 1, 22, 400] {
-            let key = Key { table: 2, index };
-            assert_eq!(Key::parse(2, &key.bytes()), Some(key));
+        for table in [2, LONG | 2, LONG | 3, 0x2D2D] {
+            for index in [0, 1, 22, 400, 0x2D2D] {
+                let key = Key { table, index };
+                assert_eq!(Key::parse(table, &key.bytes()), Some(key));
+                assert_eq!(key.bytes().len() > 1024, table & LONG != 0);
+            }
         }
         assert_eq!(Key::parse(2, b"k"), None);
         assert_eq!(Key::parse(3, &Key { table: 2, index: 1 }.bytes()), None);
@@ -86,7 +113,9 @@ mod tests {
             *bytes.last_mut().unwrap() ^= 1;
             assert_eq!(Value::parse(&bytes), None);
         }
-        let keys: Vec<_> = (0..300).map(|index| Key { table: 0, index }.bytes()).collect();
-        assert!(keys.is_sorted());
+        for table in [0, LONG, LONG | 1] {
+            let keys: Vec<_> = (0..300).map(|index| Key { table, index }.bytes()).collect();
+            assert!(keys.is_sorted());
+        }
     }
 }

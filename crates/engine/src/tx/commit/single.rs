@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use qpair_format::Result;
-use qpair_format::page::key_len_max;
+use qpair_format::page::KEY_LEN_MAX;
 
 use super::committing::Committing;
 use crate::tree::Tree;
@@ -13,8 +13,8 @@ use crate::tx::transaction::{TransactionOptions, TxState};
 /// Puts a record; returns whether one was replaced.
 pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
     let mut core = begin(tx);
-    if tree.codec.expires() {
-        // The record that is met may have expired.
+    if tree.codec.expires() || tree.is_long(key) {
+        // The record that is met may have expired, or is one of a group.
         let there = core.replace(tree, key, value).await?;
         tx.incarnation.begin_change()?;
         return Committing::new(core).complete().await.map(|_| there);
@@ -26,11 +26,11 @@ pub(crate) async fn put(tx: &Arc<Tx>, tree: Tree, key: &[u8], value: &[u8]) -> R
 
 /// Removes a record; returns whether there was one.
 pub(crate) async fn delete(tx: &Arc<Tx>, tree: Tree, key: &[u8]) -> Result<bool> {
-    if key.len() > key_len_max(tx.shared.page_bytes) {
+    if key.len() > KEY_LEN_MAX || tree.codec.expires() && tree.is_long(key) {
         return Ok(false);
     }
     let mut core = begin(tx);
-    if tree.codec.expires() {
+    if tree.codec.expires() || tree.is_long(key) {
         let there = core.delete(tree, key).await?;
         return super::commit(core).await.map(|_| there);
     }

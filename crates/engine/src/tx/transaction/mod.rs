@@ -4,6 +4,7 @@ mod buffers;
 mod key_bounds;
 mod key_list;
 mod large;
+mod long_keys;
 mod options;
 mod prefetch_set;
 mod range;

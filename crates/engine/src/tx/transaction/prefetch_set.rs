@@ -42,7 +42,11 @@ impl PrefetchSet {
 
     /// Adds a key.
     pub(crate) fn push(&mut self, tree: Tree, key: &[u8]) {
-        self.keys.extend_from_slice(key);
+        if tree.is_long(key) {
+            self.keys.extend_from_slice(&tree.group_key(key));
+        } else {
+            self.keys.extend_from_slice(key);
+        }
         self.entries.push(Entry { tree, key_end: self.keys.len() as u32, cursor_hint: None });
     }
 

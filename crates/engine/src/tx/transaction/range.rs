@@ -12,7 +12,7 @@ use super::state::{TxState, written};
 use super::view::View;
 use crate::panics::guarded;
 use crate::task::{run_as, run_inline};
-use crate::tree::{Batch, Direction, RangeEnd, ReadAhead, Scan, Tree};
+use crate::tree::{Batch, Direction, RangeEnd, ReadAhead, Record, Scan, Tree};
 use crate::tx::Tx;
 use crate::tx::history::{Part, Reader};
 use crate::tx::versions::{BeforeImage, Bounds, Wanted, is_within};
@@ -38,7 +38,7 @@ pub(crate) struct RangeCursor {
 
 impl RangeCursor {
     pub(crate) fn new(tx: &Arc<Tx>, tree: Tree, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self::at(tx, tree, RangeEnd::new(from, to))
+        Self::at(tx, tree, RangeEnd::new(tree, from, to))
     }
 
     fn at(tx: &Arc<Tx>, tree: Tree, end: RangeEnd) -> Self {
@@ -366,9 +366,6 @@ fn with_writes(
     true
 }
 
-/// A key and its value.
-type Record = (Vec<u8>, Vec<u8>);
-
 /// Appends the next record to `key` and `value`; returns `false` at the end.
 pub(crate) async fn next_into(
     cursor: &mut RangeCursor,
@@ -383,18 +380,28 @@ pub(crate) async fn next_into(
     let (page_bytes, start) = (cursor.tx.shared.page_bytes, value.len());
     let key_start = key.len();
     loop {
+        if let Some(record) = cursor.end.next_of_group() {
+            key.extend_from_slice(&record.0);
+            value.extend_from_slice(&record.1);
+            return Ok(true);
+        }
         if let Some((found, bytes, large)) = cursor.end.peek() {
             if cursor.end.is_past_limit(found) {
                 cursor.end.finish();
                 return Ok(false);
             }
+            let is_group = cursor.end.is_group(found);
             key.extend_from_slice(found);
             if !large {
                 value.extend_from_slice(bytes);
                 let there = cursor.tx.shared.value(cursor.tree, true, value, start);
                 // A record that has expired is skipped, and does not count towards the limit.
-                cursor.end.step(!matches!(there, Ok(false)));
+                cursor.end.step(!matches!(there, Ok(false)) && !is_group);
                 if there? {
+                    if is_group {
+                        open(cursor, (key, key_start), (value, start))?;
+                        continue;
+                    }
                     return Ok(true);
                 }
                 key.truncate(key_start);
@@ -405,11 +412,15 @@ pub(crate) async fn next_into(
             // If the caller drops this future while it waits, the next call returns the record.
             let read = read_large(&shared, descriptor, value).await;
             let there = read.and_then(|read| shared.value(cursor.tree, read, value, start));
-            cursor.end.step(!matches!(there, Ok(false)));
+            cursor.end.step(!matches!(there, Ok(false)) && !is_group);
             view.check()?;
             // The pages of a dropped table's values may be others' by now.
             shared.check_table(cursor.tree)?;
             if there? {
+                if is_group {
+                    open(cursor, (key, key_start), (value, start))?;
+                    continue;
+                }
                 return Ok(true);
             }
             key.truncate(key_start);
@@ -420,6 +431,17 @@ pub(crate) async fn next_into(
         }
         cursor.fetch(view).await?;
     }
+}
+
+/// Takes the records of a group, whose key and value were appended to these buffers.
+#[cold]
+fn open(
+    cursor: &mut RangeCursor,
+    (key, key_start): (&mut Vec<u8>, usize),
+    (value, start): (&mut Vec<u8>, usize),
+) -> Result<()> {
+    let (key, group) = (key.split_off(key_start), value.split_off(start));
+    cursor.end.open(&key, &group)
 }
 
 /// Like [`next_into`], on a caller's thread, but returns the record, or `Some(None)` at the end.
@@ -433,6 +455,9 @@ pub(crate) fn next_inline(
         return Ok(Some(None));
     }
     loop {
+        if let Some(record) = cursor.end.next_of_group() {
+            return Ok(Some(Some(record)));
+        }
         if let Some((key, value, large)) = cursor.end.peek() {
             if cursor.end.is_past_limit(key) {
                 cursor.end.finish();
@@ -443,11 +468,14 @@ pub(crate) fn next_inline(
             }
             let (key, mut value) = (key.to_vec(), value.to_vec());
             let there = cursor.tx.shared.value(cursor.tree, true, &mut value, 0);
-            cursor.end.step(!matches!(there, Ok(false)));
+            let is_group = cursor.end.is_group(&key);
+            cursor.end.step(!matches!(there, Ok(false)) && !is_group);
             match there? {
+                true if is_group => cursor.end.open(&key, &value)?,
                 true => return Ok(Some(Some((key, value)))),
-                false => continue,
+                false => {}
             }
+            continue;
         }
         if cursor.end.from.is_none() {
             return Ok(Some(None));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use qpair_format::group::find;
 use qpair_format::{Error, Result};
 
 use super::reading::{older_now, read_at};
@@ -54,6 +55,14 @@ impl SnapshotCore {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
+        if tree.is_long(key) {
+            let mut group = Vec::new();
+            let (groups, group_key) = (tree.with_groups(), tree.group_key(key));
+            Box::pin(self.get_into(groups, &group_key, &mut group)).await?;
+            let found = find(&group, tree.rest(key))?;
+            value.extend_from_slice(found.unwrap_or_default());
+            return Ok(found.is_some());
+        }
         self.check_table(tree)?;
         let start = value.len();
         let found = read_at(&self.0.tx, tree, key, self.0.timestamp, value).await;
@@ -63,6 +72,9 @@ impl SnapshotCore {
     }
 
     pub(crate) fn get_inline(&self, tree: Tree, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
+        if tree.is_long(key) {
+            return Ok(None);
+        }
         self.check_table(tree)?;
         let (shared, mut value) = (&self.0.tx.shared, Vec::new());
         let Some(found) = run_inline(shared, &mut Get::new(tree, key, &mut value)) else {

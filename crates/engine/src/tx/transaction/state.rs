@@ -186,7 +186,7 @@ impl TxState {
             ));
         }
         self.shared().lifecycle.check_writable()?;
-        check_sizes(self.shared(), key, value)
+        check_sizes(self.shared(), tree, key, value)
     }
 
     /// Returns the timestamp of the snapshot. The first call takes the snapshot.

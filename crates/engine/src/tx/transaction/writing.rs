@@ -5,6 +5,7 @@ use std::ops::Bound;
 use qpair_format::Result;
 
 use super::large::LargeValue;
+use super::long_keys::LongWrite;
 use super::range::{RangeCursor, next_into};
 use super::reading::find_at;
 use super::state::TxState;
@@ -17,6 +18,9 @@ use crate::tx::versions::RowRef;
 impl TxState {
     pub(crate) async fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_write(tree, key, value)?;
+        if tree.is_long(key) {
+            return self.write_long(tree, key, LongWrite::Put(value)).await.map(drop);
+        }
         let value = &*self.tx.shared.stored(tree, value)?;
         let row = self.lock_row(tree, key).await?;
         self.enter_value(tree, key, row, value).await
@@ -26,6 +30,9 @@ impl TxState {
     /// to wait.
     pub(crate) fn put_inline(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
+        if self.is_beyond_page(key) {
+            return Ok(false);
+        }
         let value = &*self.tx.shared.stored(tree, value)?;
         if needs_overflow(self.shared(), key, value) {
             return Ok(false);
@@ -64,6 +71,9 @@ impl TxState {
         value: &[u8],
     ) -> Result<Option<bool>> {
         self.check_write(tree, key, value)?;
+        if self.is_beyond_page(key) {
+            return Ok(None);
+        }
         let value = &*self.tx.shared.stored(tree, value)?;
         if needs_overflow(self.shared(), key, value) {
             return Ok(None);
@@ -83,6 +93,9 @@ impl TxState {
     /// have to wait.
     pub(crate) fn delete_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
         self.check_write(tree, key, &[])?;
+        if self.is_beyond_page(key) {
+            return Ok(None);
+        }
         let Some(row) = self.try_lock(tree, key)? else { return Ok(None) };
         let is_there = self.is_there_inline(tree, key)?;
         if is_there == Some(true) {
@@ -107,13 +120,22 @@ impl TxState {
         Ok(found.map(|found| found != Found::Nothing))
     }
 
-    async fn enter_value(
+    /// Whether a key is too long to be whole in a page: one whose record is in a group, or that of
+    /// a group.
+    fn is_beyond_page(&self, key: &[u8]) -> bool {
+        key.len() > self.shared().whole_key_len_max
+    }
+
+    pub(super) async fn enter_value(
         &mut self,
         tree: Tree,
         key: &[u8],
         row: RowRef,
         value: &[u8],
     ) -> Result<()> {
+        if self.is_beyond_page(key) {
+            self.tx.incarnation.note_long_key()?;
+        }
         self.index(tree, key, value).await?;
         if !needs_overflow(self.shared(), key, value) {
             return self.enter(tree, key, row, Write::Inline(value));
@@ -128,7 +150,7 @@ impl TxState {
 
     /// Whether a key, whose row is locked, has a record that this transaction sees.
     async fn is_there(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
-        if tree.codec.expires() {
+        if tree.codec.expires() || tree.is_long(key) {
             return self.get_into(tree, key, &mut Vec::new()).await;
         }
         if let Some(own) = self.writes.get(tree.id, key) {
@@ -146,6 +168,9 @@ impl TxState {
 
     pub(crate) async fn insert(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
+        if tree.is_long(key) {
+            return self.write_long(tree, key, LongWrite::Insert(value)).await;
+        }
         let value = &*self.tx.shared.stored(tree, value)?;
         let row = self.lock_row(tree, key).await?;
         if self.is_there(tree, key).await? {
@@ -170,6 +195,9 @@ impl TxState {
 
     pub(crate) async fn delete(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_write(tree, key, &[])?;
+        if tree.is_long(key) {
+            return self.write_long(tree, key, LongWrite::Delete).await;
+        }
         let row = self.lock_row(tree, key).await?;
         if !self.is_there(tree, key).await? {
             return Ok(false);
@@ -181,6 +209,9 @@ impl TxState {
     /// Deletes a key without checking whether it has a record.
     pub(crate) async fn delete_blindly(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         self.check_write(tree, key, &[])?;
+        if tree.is_long(key) {
+            return self.write_long(tree, key, LongWrite::Delete).await.map(drop);
+        }
         let row = self.lock_row(tree, key).await?;
         self.enter(tree, key, row, Write::Delete)
     }
@@ -211,9 +242,15 @@ impl TxState {
             if keys.is_empty() {
                 return Ok(deleted);
             }
-            for key in keys {
-                self.delete_blindly(tree, &key).await?;
-                deleted += 1;
+            let mut keys = keys.as_slice();
+            while let Some(key) = keys.first() {
+                let of_group = if tree.is_long(key) { tree.count_of_group(keys) } else { 1 };
+                let (now, later) = keys.split_at(of_group);
+                match tree.is_long(key) {
+                    true => self.delete_long(tree, now).await?,
+                    false => self.delete_blindly(tree, key).await?,
+                }
+                (keys, deleted) = (later, deleted + of_group as u64);
             }
         }
     }
@@ -236,6 +273,9 @@ impl TxState {
         new: Option<&[u8]>,
     ) -> Result<bool> {
         self.check_write(tree, key, new.unwrap_or_default())?;
+        if tree.is_long(key) {
+            return self.write_long(tree, key, LongWrite::Swap(expected, new)).await;
+        }
         let row = self.lock_row(tree, key).await?;
         let mut value = Vec::new();
         let found = self.get_into(tree, key, &mut value).await?;

@@ -33,6 +33,9 @@ impl TxState {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
+        if tree.is_long(key) {
+            return Box::pin(self.get_long(tree, key, value)).await;
+        }
         self.check(tree)?;
         let start = value.len();
         if let Some(own) = self.writes.get(tree.id, key) {
@@ -113,6 +116,9 @@ impl TxState {
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<Option<bool>> {
+        if tree.is_long(key) {
+            return Ok(None);
+        }
         self.check(tree)?;
         let start = value.len();
         if let Some(own) = self.writes.get(tree.id, key) {

@@ -173,6 +173,10 @@ impl TxState {
 
     pub(crate) async fn lock(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         self.check_write(tree, key, &[])?;
+        if tree.is_long(key) {
+            let group_key = tree.group_key(key);
+            return self.lock_row(tree.with_groups(), &group_key).await.map(|_| ());
+        }
         self.lock_row(tree, key).await.map(|_| ())
     }
 
@@ -180,6 +184,9 @@ impl TxState {
     /// to wait.
     pub(crate) fn lock_inline(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_write(tree, key, &[])?;
+        if tree.is_long(key) {
+            return Ok(false);
+        }
         Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())
     }
 
