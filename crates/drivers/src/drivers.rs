@@ -10,6 +10,7 @@ use qpair_nbd::{NbdDevice, NbdOptions};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 use qpair_pci::TimeoutPolicy;
 
+use crate::adaptive::Adaptive;
 use crate::{nvme, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
@@ -67,7 +68,7 @@ impl Drivers {
             "scsi" => Ok(self.scsi_disk(name)?),
             "vhost-user" => vhost_user::open(name, self.timeout_policy()),
             "nbd" => Ok(Arc::new(NbdDevice::open(name, NbdOptions::default())?)),
-            _ => Ok(self.nvme_device(driver, name)?),
+            _ => Ok(Adaptive::over(self.nvme_device(driver, name)?)),
         }
     }
 

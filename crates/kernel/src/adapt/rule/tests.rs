@@ -1,5 +1,6 @@
 //! The rule over made-up machines: that it finds the best way, and that nothing makes it oscillate.
 
+use super::super::way::KERNEL;
 use super::*;
 
 const WINDOW_S: f64 = 0.1;
@@ -29,7 +30,7 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let rule = Rule::new(Way::Interrupts, "it is the first".to_owned());
+        let rule = Rule::new(&KERNEL, Way::Interrupts, "it is the first".to_owned());
         Self { rule, now_s: 0.0, changes: Vec::new() }
     }
 
