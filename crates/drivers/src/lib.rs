@@ -25,7 +25,7 @@ pub use drivers::{Drivers, Opening};
 pub use kinds::{Section, help, sections};
 pub use adaptive::Adaptive;
 pub use loan::{
-    Lent, Loan, Named, Unit, forget_names, note_names, reasons, recover, uses, with_lent,
+    Lent, Loan, Named, Unit, forget_names, note_names, reasons, recover, uses,
 };
 pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;

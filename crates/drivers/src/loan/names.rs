@@ -27,8 +27,6 @@ pub struct Lent {
     pub address: PciAddress,
     /// The drive; `None` for the only one of the controller.
     pub unit: Option<Unit>,
-    /// The serial number that the controller had when its names were noted.
-    pub serial: Option<String>,
 }
 
 impl Lent {
@@ -48,7 +46,7 @@ impl Lent {
         if let Some((address, unit)) = read_address(text) {
             let function = Function::read(root, address)?;
             return match function.is_bound_to_vfio() {
-                true => Ok(Some(Self { address, unit, serial: None })),
+                true => Ok(Some(Self { address, unit })),
                 false => Err(not_lent(&function)),
             };
         }
@@ -71,22 +69,19 @@ impl Lent {
     fn noted(root: &Root, name: &str) -> Vec<Self> {
         let addresses = root.names(FOLDER).into_iter().filter_map(|file| PciAddress::parse(&file));
         let lent = addresses.filter(|address| is_lent(root, *address));
-        lent.filter_map(|address| Self::in_note(address, &read_note(root, address)?, name))
-            .collect()
+        let find = |address| Self::in_note(root, address, &read_note(root, address)?, name);
+        lent.filter_map(find).collect()
     }
 
-    fn in_note(address: PciAddress, text: &str, name: &str) -> Option<Self> {
-        let mut serial = None;
-        let mut unit = None;
-        for line in text.lines() {
-            let Some((key, value)) = line.split_once('=') else { continue };
-            match key {
-                "serial" => serial = Some(value.to_owned()),
-                _ if value.split(' ').any(|its| its == name) => unit = read_unit(key),
-                _ => {}
-            }
+    fn in_note(root: &Root, address: PciAddress, text: &str, name: &str) -> Option<Self> {
+        let lines = || text.lines().filter_map(|line| line.split_once('='));
+        // Another drive may have been plugged in since.
+        let (_, inode) = lines().find(|(key, _)| *key == "inode")?;
+        if inode.parse().ok() != inode_of(root, address) {
+            return None;
         }
-        Some(Self { address, unit: Some(unit?), serial })
+        let (unit, _) = lines().find(|(_, names)| names.split(' ').any(|its| its == name))?;
+        Some(Self { address, unit: Some(read_unit(unit)?) })
     }
 
     /// Returns the name of the drive under this program's own driver. An NVMe drive waits as the
@@ -116,10 +111,8 @@ pub fn note_names(root: &Root, function: &Function) -> Result<()> {
     if function.nodes.is_empty() {
         return Ok(());
     }
-    let mut text = String::new();
-    if let Some(serial) = function.serial.as_deref().filter(|serial| !serial.contains('\n')) {
-        text.push_str(&format!("serial={serial}\n"));
-    }
+    let Some(inode) = inode_of(root, function.address) else { return Ok(()) };
+    let mut text = format!("inode={inode}\n");
     for node in &function.nodes {
         if let Ok(unit) = Unit::of_at(root, &node.name) {
             let names = names_of(root, &node.name).join(" ");
@@ -143,7 +136,7 @@ pub fn forget_names(root: &Root, address: PciAddress) {
 ///
 /// # Errors
 /// As [`Lent::find`].
-pub fn with_lent(root: &Root, spec: &DeviceSpec) -> Result<(DeviceSpec, Vec<String>)> {
+pub(crate) fn with_lent(root: &Root, spec: &DeviceSpec) -> Result<(DeviceSpec, Vec<String>)> {
     let mut reasons = Vec::new();
     let spec = spec.try_map_files(&mut |path| {
         let Some(lent) = Lent::find(root, path)? else { return Ok(None) };
@@ -175,6 +168,12 @@ fn not_lent(function: &Function) -> Error {
 
 fn is_lent(root: &Root, address: PciAddress) -> bool {
     Function::read(root, address).is_ok_and(|function| function.is_bound_to_vfio())
+}
+
+/// Returns the inode of a function's folder, which stays while the function is plugged in.
+fn inode_of(root: &Root, address: PciAddress) -> Option<u64> {
+    let folder = root.path(format!("/sys/bus/pci/devices/{address}"));
+    fs::metadata(folder).ok().map(|about| about.ino())
 }
 
 fn note_path(address: PciAddress) -> String {
@@ -231,7 +230,7 @@ fn read_by_path(name: &str) -> Option<Lent> {
         }
         _ => return None,
     };
-    Some(Lent { address: PciAddress::parse(address)?, unit: Some(unit), serial: None })
+    Some(Lent { address: PciAddress::parse(address)?, unit: Some(unit) })
 }
 
 fn unit_text(unit: Unit) -> String {
@@ -266,7 +265,6 @@ mod tests {
             let machine = Self { folder: tempfile::tempdir().unwrap() };
             let function = format!("sys/bus/pci/devices/{ADDRESS}");
             machine.write(&format!("{function}/class"), "0x010802");
-            machine.write(&format!("{function}/nvme/nvme0/serial"), "S1");
             machine.write("dev/nvme0n1", "");
             machine.write("dev/nvme0n2", "");
             for nsid in 1..=2 {
@@ -344,8 +342,6 @@ mod tests {
         let (_, reasons) = with_lent(&machine.root(), &spec).unwrap();
         assert_eq!(reasons.len(), 1);
         assert!(reasons[0].contains("vfio-pci has the controller 0000:3b:00.0"), "{reasons:?}");
-        let lent = Lent::find(&machine.root(), Path::new("/dev/nvme0n1")).unwrap().unwrap();
-        assert_eq!(lent.serial.as_deref(), Some("S1"));
     }
 
     #[test]
@@ -374,7 +370,17 @@ mod tests {
         let machine = Machine::new();
         machine.lend();
         let note = format!("run/qpair-lent/{ADDRESS}");
-        for text in ["", "=", "ns1", "nsX=nvme0n1", "sas.zz=nvme0n1\n", "ns1=nvme0n11 nvme0n\n"] {
+        for text in [
+            "",
+            "=",
+            "ns1",
+            "nsX=nvme0n1",
+            "sas.zz=nvme0n1\n",
+            "ns1=nvme0n11 nvme0n\n",
+            // Without the inode of the function that had the names.
+            "ns1=nvme0n1\n",
+            "inode=1\nns1=nvme0n1\n",
+        ] {
             machine.write(&note, text);
             assert_eq!(machine.spec_of("/dev/nvme0n1"), "/dev/nvme0n1", "{text:?}");
         }
@@ -390,7 +396,8 @@ mod tests {
         let other = "sys/bus/pci/devices/0000:3c:00.0";
         machine.write(&format!("{other}/class"), "0x010802");
         symlink("../../drivers/vfio-pci", machine.path(&format!("{other}/driver"))).unwrap();
-        machine.write("run/qpair-lent/0000:3c:00.0", "serial=S2\nns1=nvme0n1\n");
+        let inode = inode_of(&machine.root(), PciAddress::parse("0000:3c:00.0").unwrap()).unwrap();
+        machine.write("run/qpair-lent/0000:3c:00.0", &format!("inode={inode}\nns1=nvme0n1\n"));
         let error = Lent::find(&machine.root(), Path::new("/dev/nvme0n1")).unwrap_err();
         assert!(error.to_string().contains("0000:3b:00.0 and 0000:3c:00.0"), "{error}");
     }
