@@ -106,3 +106,93 @@ impl BlockDevice for Adaptive {
         self.ways.open_channel(options)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use qpair_block::{Arena, Request, WaitOptions};
+    use qpair_conformance::Options;
+
+    use super::*;
+    use crate::Drivers;
+
+    fn open(name: &str) -> Arc<dyn BlockDevice> {
+        Drivers::new().open("softnvme", name).unwrap()
+    }
+
+    #[test]
+    fn a_device_that_waits_in_one_manner_is_not_wrapped() {
+        for (name, mode) in [("wait=poll,size=1MiB", "polled"), ("wait=sleep,size=1MiB", "interrupts")] {
+            let device = open(name);
+            assert!(device.info().mode.contains(mode), "{}", device.info().mode);
+            assert!(format!("{device:?}").starts_with("NvmeDevice"), "{device:?}");
+        }
+        assert!(format!("{:?}", open("wait=auto,size=1MiB")).starts_with("Adaptive"));
+    }
+
+    const DEPTH: u32 = 16;
+
+    /// Reads for a time, with as many requests in flight and a pause after each wait.
+    fn read(
+        channel: &mut dyn IoChannel,
+        arena: &Arc<Arena>,
+        seconds: f64,
+        depth: u32,
+        pause: Duration,
+    ) -> u64 {
+        let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+        let (begun, mut sent, mut taken, mut done) = (Instant::now(), 0, 0, Vec::new());
+        loop {
+            let is_over = begun.elapsed().as_secs_f64() >= seconds;
+            while !is_over && channel.in_flight() < depth {
+                let at = sent % 256 * 4096;
+                channel.submit(Request::read(at, 4096, arena.lease().unwrap(), sent)).unwrap();
+                sent += 1;
+            }
+            if is_over && channel.in_flight() == 0 {
+                break;
+            }
+            channel.wait(&mut done, one);
+            for completion in done.drain(..) {
+                completion.result.unwrap();
+                taken += 1;
+            }
+            std::thread::sleep(pause);
+        }
+        assert_eq!(sent, taken);
+        sent
+    }
+
+    #[test]
+    fn under_load_it_tries_to_poll_and_when_quiet_it_sleeps() {
+        let drive = Drivers::new().nvme_device("softnvme", "wait=auto,size=1MiB").unwrap();
+        let device = Adaptive::new(drive);
+        let state = || device.adaptation().state();
+        assert!(state().why.contains("nvme:wait=sleep is first"), "{}", state());
+        let arena = Arena::new(4096, DEPTH, device.info().arena_options()).unwrap();
+        let options = ChannelOptions { depth: DEPTH, arenas: vec![arena.clone()], wake: None };
+        let mut channel = device.open_channel(&options).unwrap();
+        // A drive that answers at once is load enough on every machine.
+        let reads = read(&mut *channel, &arena, 2.0, DEPTH, Duration::ZERO);
+        let busy = state();
+        println!("{reads} reads: {busy}");
+        assert!(busy.changes > 0 && busy.changes <= 40, "{busy}");
+        assert!(busy.why.contains("nvme:wait="), "{busy}");
+        let all = qpair_kernel::adaptations();
+        let is_told = all.iter().any(|(name, its)| *name == device.info().name && its.why == busy.why);
+        assert!(is_told, "the list of what auto changes has the device");
+        // A few hundred requests a second.
+        read(&mut *channel, &arena, 1.0, 1, Duration::from_millis(2));
+        assert_eq!(state().last, "nvme:wait=sleep", "{}", state());
+        drop(channel);
+        assert!(state().channels.is_empty(), "{}", state());
+    }
+
+    #[test]
+    fn it_conforms() {
+        let report = qpair_conformance::run(|| open("wait=auto,size=4MiB"), Options::default());
+        println!("{report}");
+        report.assert_passed();
+    }
+}
