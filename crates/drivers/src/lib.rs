@@ -21,12 +21,10 @@ mod scsi;
 mod soft;
 mod vhost_user;
 
+pub use adaptive::Adaptive;
 pub use drivers::{Drivers, Opening};
 pub use kinds::{Section, help, sections};
-pub use adaptive::Adaptive;
-pub use loan::{
-    Lent, Loan, Named, Unit, forget_names, note_names, reasons, recover, uses,
-};
+pub use loan::{Lent, Loan, Named, Unit, forget_names, note_names, reasons, recover, uses};
 pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;
 pub use soft::SoftDrive;

@@ -52,16 +52,20 @@ fn invalid(context: String) -> Error {
 }
 
 const TABLE: &[Key<NvmeAddress>] = &[
-    key("wait", "how to wait for completions: poll is the default, auto changes with the load", |a| {
-        one_of(
-            &mut a.wait,
-            &[
-                ("poll", Some(WaitMode::Poll)),
-                ("sleep", Some(WaitMode::Sleep)),
-                ("auto", Some(WaitMode::Auto)),
-            ],
-        )
-    }),
+    key(
+        "wait",
+        "how to wait for completions: poll is the default, auto changes with the load",
+        |a| {
+            one_of(
+                &mut a.wait,
+                &[
+                    ("poll", Some(WaitMode::Poll)),
+                    ("sleep", Some(WaitMode::Sleep)),
+                    ("auto", Some(WaitMode::Auto)),
+                ],
+            )
+        },
+    ),
     key("queue_entries", "entries of each I/O queue", |a| maybe(&mut a.queue_entries, 2..=65536)),
     key("timeout_ms", "time limit of a command", |a| maybe(&mut a.timeout_ms, TIMEOUT_MS)),
     key("memory", "share huge pages only", |a| one_of(&mut a.huge_pages, &[("huge", true)])),

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use self::kinds::{CARVE, DELAY, FAULT, NULL, RAM, STRIPE, StripeUnit};
 pub use self::kinds::{DRIVERS, KINDS, Kind};
 use self::text::{
-    IN_BRACKETS, is_pci_address, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
+    IN_BRACKETS, is_pci_address, is_plain_path, quote, split_members, split_options, split_scheme,
+    unquote,
 };
 use crate::devices::carve::{Carving, is_slice_name};
 use crate::devices::delay::{DelayDevice, DelayOptions};

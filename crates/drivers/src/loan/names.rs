@@ -93,10 +93,9 @@ impl Lent {
             Some(Unit::Sas(port)) => {
                 DeviceSpec::Driven { driver: "scsi", name: format!("{address}/sas.{port:016x}") }
             }
-            Some(Unit::Namespace(nsid)) => DeviceSpec::Driven {
-                driver: "nvme",
-                name: format!("wait=auto:{address}/ns{nsid}"),
-            },
+            Some(Unit::Namespace(nsid)) => {
+                DeviceSpec::Driven { driver: "nvme", name: format!("wait=auto:{address}/ns{nsid}") }
+            }
             None => DeviceSpec::Driven { driver: "nvme", name: format!("wait=auto:{address}") },
         }
     }
@@ -406,7 +405,8 @@ mod tests {
     fn names_of_the_place() {
         let sas = read_by_path("disk/by-path/pci-0000:3b:00.0-sas-0x5000c50012345679-lun-0");
         assert_eq!(sas.unwrap().own_spec().to_string(), "scsi:0000:3b:00.0/sas.5000c50012345679");
-        for name in ["disk/by-path/pci-0000:3b:00.0", "disk/by-path/pci-0000:3b:00.0-ata-1", "sda"] {
+        for name in ["disk/by-path/pci-0000:3b:00.0", "disk/by-path/pci-0000:3b:00.0-ata-1", "sda"]
+        {
             assert_eq!(read_by_path(name), None, "{name}");
         }
     }

@@ -44,10 +44,7 @@ enum Plan {
     },
     /// Tests change after a number of looks, to each of the ways in turn.
     #[cfg(test)]
-    Forced {
-        ways: Vec<Way>,
-        next: usize,
-    },
+    Forced { ways: Vec<Way>, next: usize },
 }
 
 /// The counts of the channels since the window began.

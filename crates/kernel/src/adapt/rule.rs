@@ -207,8 +207,7 @@ impl Rule {
     /// Leaves a way for whose core others compete. Returns whether that is the case.
     fn on_crowd(&mut self, means: &Means, window: &Window, now_s: f64) -> bool {
         let needs = self.family.needs(self.way);
-        let crowd =
-            needs.filter(|(cores, _)| window.others > means.cores - cores + CROWD_TO_LEAVE);
+        let crowd = needs.filter(|(cores, _)| window.others > means.cores - cores + CROWD_TO_LEAVE);
         let Some((_, what)) = crowd else {
             self.crowded = 0;
             return false;

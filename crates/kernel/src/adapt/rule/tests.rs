@@ -115,6 +115,42 @@ fn what_spins_ends_with_the_load() {
     assert_eq!(run.rule.way(), Way::Interrupts);
 }
 
+/// The ways of a driver in user space: the thread that waits polls the queue itself.
+static DRIVER: Family = Family {
+    name: "driver",
+    name_of: |way| if way == Way::Polling { "poll" } else { "sleep" },
+    polling_needs_core: true,
+};
+
+#[test]
+fn a_driver_polls_under_load_and_sleeps_when_crowded_or_quiet() {
+    let means = Means { cores: 2.0, ways: vec![Way::Polling] };
+    let drive = |way| match way {
+        Way::Polling => window(300_000.0, 3.0),
+        _ => window(100_000.0, 9.0),
+    };
+    let rule = Rule::new(&DRIVER, Way::Interrupts, "it is the first".to_owned());
+    let mut run = Run { rule, now_s: 0.0, changes: Vec::new() };
+    run.run(2.0, &means, drive);
+    assert_eq!(run.rule.way(), Way::Polling);
+    let why = run.rule.reason();
+    assert!(why.contains("poll gave 3.00 times the requests of sleep"), "{why}");
+    // One of two cores is left for the thread; then others want both.
+    run.run(1.0, &means, |way| Window { others: 1.0, ..drive(way) });
+    assert_eq!(run.rule.way(), Way::Polling, "{}", run.rule.reason());
+    run.run(1.0, &means, |way| Window { others: 1.9, ..drive(way) });
+    assert_eq!(run.rule.way(), Way::Interrupts);
+    let why = run.rule.reason();
+    assert!(why.contains("others use 1.9 of 2 cores, so a thread that polls has none"), "{why}");
+    run.run(20.0, &means, drive);
+    assert_eq!(run.rule.way(), Way::Polling, "{}", run.rule.reason());
+    run.run(1.0, &means, |_| window(500.0, 20.0));
+    assert_eq!(run.rule.way(), Way::Interrupts, "{}", run.rule.reason());
+    run.assert_bounded();
+    // The kernel's polling shares its core with anybody: that rule has no crowd.
+    assert!(KERNEL.needs(Way::Polling).is_none() && DRIVER.needs(Way::Polling).is_some());
+}
+
 #[test]
 fn a_way_that_cannot_be_opened_is_tried_once() {
     let mut run = Run::new();
