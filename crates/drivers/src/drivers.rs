@@ -5,11 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use qpair_block::{BlockDevice, Error, ErrorKind, Opener, Result, SharedWay};
+use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Opener, Result, SharedWay};
 use qpair_nbd::{NbdDevice, NbdOptions};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 use qpair_pci::TimeoutPolicy;
+use qpair_pci::sysfs::Root;
 
+use crate::adaptive::Adaptive;
 use crate::{nvme, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
@@ -67,7 +69,7 @@ impl Drivers {
             "scsi" => Ok(self.scsi_disk(name)?),
             "vhost-user" => vhost_user::open(name, self.timeout_policy()),
             "nbd" => Ok(Arc::new(NbdDevice::open(name, NbdOptions::default())?)),
-            _ => Ok(self.nvme_device(driver, name)?),
+            _ => Ok(Adaptive::over(self.nvme_device(driver, name)?)),
         }
     }
 
@@ -112,6 +114,18 @@ impl Drivers {
         F: Fn(&Path) -> Result<Arc<dyn BlockDevice>>,
     {
         Opening { drivers: self, files }
+    }
+
+    /// Replaces, in a specifier that `auto` opens, each file that is the name of a drive which the
+    /// kernel has lent. Returns the specifier to open, and a sentence for each such drive.
+    ///
+    /// A file that exists stays as it is, so a drive that the kernel has is never taken.
+    ///
+    /// # Errors
+    /// `Invalid` if a name is that of several lent drives, `NotFound` for the address of a
+    /// controller that is not lent.
+    pub fn find_lent(&self, spec: &DeviceSpec) -> Result<(DeviceSpec, Vec<String>)> {
+        crate::loan::with_lent(&Root::system(), spec)
     }
 
     pub(crate) fn timeout_policy(&self) -> TimeoutPolicy {

@@ -12,6 +12,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+mod adaptive;
 mod drivers;
 mod kinds;
 mod loan;
@@ -20,9 +21,10 @@ mod scsi;
 mod soft;
 mod vhost_user;
 
+pub use adaptive::Adaptive;
 pub use drivers::{Drivers, Opening};
 pub use kinds::{Section, help, sections};
-pub use loan::{Loan, Named, Unit, reasons, recover, uses};
+pub use loan::{Lent, Loan, Named, Unit, forget_names, note_names, reasons, recover, uses};
 pub use qpair_pci::{TimeoutPolicy, Waiting};
 pub use scsi::ScsiController;
 pub use soft::SoftDrive;

@@ -6,9 +6,8 @@ use qpair_block::{
     BlockDevice, ByteLocks, ChannelOptions, DeviceInfo, Error, ErrorKind, Extent, IoChannel, Result,
 };
 
-use crate::adapt;
 use crate::adapt::adaptation::Adaptation;
-use crate::adapt::means::Means;
+use crate::adapt::ways::Ways;
 use crate::file::{File, FileOptions, Kind};
 use crate::interface::{Choice, Interface};
 use crate::io_uring::encode::Encoder as Operations;
@@ -23,7 +22,7 @@ pub struct KernelDevice {
     info: DeviceInfo,
     choice: Choice,
     /// The ways among which channels change; `None` if a mode was asked for, or there is one way.
-    means: Option<Arc<Means>>,
+    ways: Option<Arc<Ways>>,
 }
 
 /// The open file or namespace that requests go to. Each channel is built for one of them, so no
@@ -86,7 +85,7 @@ fn open_namespace(options: &FileOptions, asked: Mode) -> Result<KernelDevice> {
         ..namespace.limits.clone()
     };
     let choice = Choice { interface: Interface::Passthrough, mode, reasons, why: None };
-    Ok(KernelDevice { target: Target::Namespace(namespace), info, choice, means: None })
+    Ok(KernelDevice { target: Target::Namespace(namespace), info, choice, ways: None })
 }
 
 fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
@@ -105,16 +104,16 @@ fn on_interface(file: Arc<File>, asked: Mode) -> Result<KernelDevice> {
             Ok((mode, words)) => {
                 let info = info(&file, &mode, &words);
                 let may_change = interface == Interface::Auto && is_plain(&mode);
-                let means = if may_change { Means::of(&file, mode) } else { None };
-                if let Some(means) = &means {
-                    means.adaptation.list(file.name());
+                let ways = if may_change { Ways::of(&file, mode) } else { None };
+                if let Some(ways) = &ways {
+                    ways.adaptation.list(file.name());
                 }
-                let why = means.as_ref().map(|means| means.why.clone());
+                let why = ways.as_ref().map(|ways| ways.why.clone());
                 return Ok(KernelDevice {
                     target: Target::File(file),
                     info,
                     choice: Choice { interface: candidate, mode, reasons, why },
-                    means: means.map(Arc::new),
+                    ways: ways.map(Arc::new),
                 });
             }
             Err(error) if interface == candidate => return Err(error),
@@ -206,7 +205,7 @@ impl KernelDevice {
     /// opened with [`Interface::Auto`], and more than one way leads to it.
     #[must_use]
     pub fn adaptation(&self) -> Option<Arc<Adaptation>> {
-        self.means.as_ref().map(|means| means.adaptation.clone())
+        self.ways.as_ref().map(|ways| ways.adaptation())
     }
 
     #[must_use]
@@ -278,8 +277,8 @@ impl BlockDevice for KernelDevice {
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
         match &self.target {
-            Target::File(file) => match &self.means {
-                Some(means) => adapt::open(file, means, options),
+            Target::File(file) => match &self.ways {
+                Some(ways) => ways.open_channel(options),
                 None => open_channel(file, self.choice.mode, options),
             },
             Target::Namespace(namespace) => {

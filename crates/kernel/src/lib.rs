@@ -57,7 +57,8 @@ mod vectors;
 
 pub use adapt::adaptation::{Adaptation, AdaptationState, adaptations};
 pub use adapt::stored::{check_advice_device, keep_advice};
-pub use adapt::way::Way;
+pub use adapt::way::{Family, Way};
+pub use adapt::ways::Ways;
 pub use device::{KernelDevice, open};
 pub use file::FileOptions;
 pub use holder::LockHolder;

@@ -52,9 +52,20 @@ fn invalid(context: String) -> Error {
 }
 
 const TABLE: &[Key<NvmeAddress>] = &[
-    key("wait", "how to wait for completions: poll is the default", |a| {
-        one_of(&mut a.wait, &[("poll", Some(WaitMode::Poll)), ("sleep", Some(WaitMode::Sleep))])
-    }),
+    key(
+        "wait",
+        "how to wait for completions: poll is the default, auto changes with the load",
+        |a| {
+            one_of(
+                &mut a.wait,
+                &[
+                    ("poll", Some(WaitMode::Poll)),
+                    ("sleep", Some(WaitMode::Sleep)),
+                    ("auto", Some(WaitMode::Auto)),
+                ],
+            )
+        },
+    ),
     key("queue_entries", "entries of each I/O queue", |a| maybe(&mut a.queue_entries, 2..=65536)),
     key("timeout_ms", "time limit of a command", |a| maybe(&mut a.timeout_ms, TIMEOUT_MS)),
     key("memory", "share huge pages only", |a| one_of(&mut a.huge_pages, &[("huge", true)])),
@@ -165,6 +176,7 @@ mod tests {
             "vfio-user:/run/x.sock",
             "vfio-user:/run/x.sock/ns1",
             "wait=sleep:0000:3b:00.0",
+            "wait=auto:0000:3b:00.0/ns1",
             "wait=poll,queue_entries=256,timeout_ms=500:vfio-user:/run/a:b=c/ns7",
             "vfio-user:ns/nsx",
             "memory=huge:vfio-user:/run/x.sock/ns1",

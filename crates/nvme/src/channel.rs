@@ -24,6 +24,7 @@ use qpair_pci::{OpenRegions, QueueMemory, Step};
 use crate::controller::Controller;
 use crate::device::{Geometry, MEMORY_ALIGNMENT_BYTES};
 use crate::line::{self, Line, UNSEEN};
+use crate::options::WaitMode;
 use crate::rings::{Rings, Words};
 use crate::slots::{NO_BOUNCE, Slots, Stage};
 use crate::state::Word;
@@ -79,6 +80,7 @@ impl NvmeChannel {
         controller: &Arc<Controller>,
         geometry: Geometry,
         info: &DeviceInfo,
+        wait: WaitMode,
         options: &ChannelOptions,
     ) -> Result<Self> {
         let entries_max = controller.queue_entries_max();
@@ -97,7 +99,7 @@ impl NvmeChannel {
             arenas.open(arena)?;
         }
         let regions = OpenRegions::new(&controller.maps, &options.arenas)?;
-        let bell = Bell::new(controller, queue.number())?;
+        let bell = Bell::new(controller, wait, queue.number())?;
         let mut channel = Self {
             rings,
             slots: Slots::new(options.depth as u16, (slots - options.depth) as u16),

@@ -77,9 +77,8 @@ impl Controller {
     pub fn open(function: Arc<dyn PciFunction>, options: ControllerOptions) -> Result<Arc<Self>> {
         let name = function.name().to_owned();
         let capabilities = check_function(function.as_ref())?;
-        if options.wait == WaitMode::Sleep && function.irq_count() == 0 {
-            let context = format!("{name} has no interrupts to sleep for");
-            return Err(Error::new(ErrorKind::Unsupported, context).hint("use wait=poll"));
+        if options.wait == WaitMode::Sleep {
+            check_interrupts(&*function)?;
         }
         let stride = capabilities.doorbell_stride_bytes();
         let room = Doorbells::queues_max(function.bar_bytes(0), stride).saturating_sub(1);
@@ -134,6 +133,21 @@ impl Controller {
             info,
             namespaces,
         }))
+    }
+
+    /// Returns the option by which channels wait.
+    #[must_use]
+    pub fn wait(&self) -> WaitMode {
+        self.options.wait
+    }
+
+    #[must_use]
+    pub fn has_interrupts(&self) -> bool {
+        self.info.interrupts > 0
+    }
+
+    pub(crate) fn check_interrupts(&self) -> Result<()> {
+        check_interrupts(&*self.function)
     }
 
     #[must_use]
@@ -222,6 +236,14 @@ fn ready_timeout(capabilities: Capabilities, options: &ControllerOptions) -> Dur
     // Some controllers report 0, meaning that they do not know.
     let said = capabilities.ready_timeout_ms().max(1000);
     Duration::from_millis(options.ready_timeout_ms.unwrap_or(said).max(1).into())
+}
+
+fn check_interrupts(function: &dyn PciFunction) -> Result<()> {
+    if function.irq_count() > 0 {
+        return Ok(());
+    }
+    let context = format!("{} has no interrupts to sleep for", function.name());
+    Err(Error::new(ErrorKind::Unsupported, context).hint("use wait=poll"))
 }
 
 fn check_function(function: &dyn PciFunction) -> Result<Capabilities> {

@@ -62,6 +62,8 @@ impl NvmeDevice {
         let wait = match controller.options.wait {
             WaitMode::Poll => "polled",
             WaitMode::Sleep => "interrupts",
+            WaitMode::Auto if controller.has_interrupts() => "interrupts or polled",
+            WaitMode::Auto => "polled",
         };
         let info = DeviceInfo {
             name: format!("{}/ns{}", about.name, namespace.nsid),
@@ -111,6 +113,30 @@ impl NvmeDevice {
         self.geometry.piece_bytes_max
     }
 
+    /// Opens a channel that waits in this manner, whatever the controller's option says.
+    ///
+    /// # Errors
+    /// As `open_channel`; `Unsupported` for a sleep on a controller without interrupts.
+    pub fn open_channel_that(
+        &self,
+        waits: WaitMode,
+        options: &ChannelOptions,
+    ) -> Result<Box<dyn IoChannel>> {
+        self.info.check_channel(options)?;
+        let waits = match waits {
+            WaitMode::Auto if self.controller.has_interrupts() => WaitMode::Sleep,
+            WaitMode::Auto => WaitMode::Poll,
+            WaitMode::Sleep => {
+                self.controller.check_interrupts()?;
+                WaitMode::Sleep
+            }
+            WaitMode::Poll => WaitMode::Poll,
+        };
+        let (controller, info) = (&self.controller, &self.info);
+        let channel = NvmeChannel::open(controller, self.geometry, info, waits, options)?;
+        Ok(Box::new(channel))
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -141,8 +167,6 @@ impl BlockDevice for NvmeDevice {
     }
 
     fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
-        self.info.check_channel(options)?;
-        let channel = NvmeChannel::open(&self.controller, self.geometry, &self.info, options)?;
-        Ok(Box::new(channel))
+        self.open_channel_that(self.controller.options.wait, options)
     }
 }

@@ -12,6 +12,11 @@ pub enum WaitMode {
     Poll,
     /// The channel sleeps until the controller's interrupt (MSI-X), which an event signals.
     Sleep,
+    /// The program above decides for each channel ([`NvmeDevice::open_channel_that`]). A channel
+    /// for which it does not decide sleeps, if the controller has interrupts.
+    ///
+    /// [`NvmeDevice::open_channel_that`]: crate::NvmeDevice::open_channel_that
+    Auto,
 }
 
 impl fmt::Display for WaitMode {
@@ -19,6 +24,7 @@ impl fmt::Display for WaitMode {
         f.write_str(match self {
             Self::Poll => "poll",
             Self::Sleep => "sleep",
+            Self::Auto => "auto",
         })
     }
 }

@@ -58,7 +58,8 @@ impl NvmeDevice {
         let arena = Arena::new(buffer_bytes, depth, info.arena_options())
             .map_err(|cause| Error::os(cause, "mapping memory for prebuilt commands"))?;
         options.arenas.push(arena.clone());
-        let channel = NvmeChannel::open(self.controller(), self.geometry(), info, &options)?;
+        let (controller, waits) = (self.controller(), self.controller().wait());
+        let channel = NvmeChannel::open(controller, self.geometry(), info, waits, &options)?;
         PrebuiltQueue::new(channel, op, len_bytes, &arena)
     }
 }

@@ -37,8 +37,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    pub(crate) fn new(controller: &Controller, queue: u16) -> Result<Self> {
-        let mode = controller.options.wait;
+    pub(crate) fn new(controller: &Controller, mode: WaitMode, queue: u16) -> Result<Self> {
         // A device that runs on this thread needs no interrupts.
         let interrupts = match (mode, &controller.stepper) {
             (WaitMode::Sleep, None) => controller.function.irq_count(),

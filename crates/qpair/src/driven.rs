@@ -52,6 +52,8 @@ fn refusal(driver: &str, name: &str) -> Error {
 /// Stubs in place of the drivers, for a build without them.
 #[cfg(not(feature = "drivers"))]
 mod without {
+    use qpair_block::DeviceSpec;
+
     #[derive(Clone, Debug)]
     pub(crate) struct Drivers;
 
@@ -63,6 +65,15 @@ mod without {
         /// Always false: without drivers, there is no soft drive.
         pub(crate) fn is_lent(&self, _driver: &str, _name: &str) -> bool {
             false
+        }
+
+        /// Returns the specifier itself: without drivers, no lent drive can be used.
+        #[expect(clippy::unnecessary_wraps, reason = "drivers may fail")]
+        pub(crate) fn find_lent(
+            &self,
+            spec: &DeviceSpec,
+        ) -> qpair_block::Result<(DeviceSpec, Vec<String>)> {
+            Ok((spec.clone(), Vec::new()))
         }
 
         /// Returns `files`, an opener of files only.

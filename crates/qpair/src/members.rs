@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use qpair_block::DeviceSpec;
 use qpair_engine::{Error, ErrorKind, Result};
+use qpair_kernel::Interface;
 
 use crate::driven::{Drivers, check_is_built, is_volatile};
 use crate::options::{LogSpec, Options};
@@ -17,6 +18,8 @@ pub(crate) struct Members {
     /// The unit of the stripe that was split, in bytes.
     pub(crate) unit_bytes: Option<u64>,
     pub(crate) log: LogPlaceSpec,
+    /// For each drive that the kernel has lent: why this program's driver has it.
+    pub(crate) lent: Vec<String>,
 }
 
 /// The place of the log; `Unsaid` if the caller did not choose one.
@@ -28,7 +31,19 @@ pub(crate) enum LogPlaceSpec {
 
 impl Members {
     pub(crate) fn of(options: &Options) -> Result<Self> {
-        let mut specs = options.members.iter().cloned().collect::<Result<Vec<_>>>()?;
+        let mut lent = Vec::new();
+        let mut find_lent = |spec: DeviceSpec| match options.io.interface {
+            Interface::Auto => {
+                let found = options.drivers.find_lent(&spec);
+                let (spec, reasons) =
+                    found.map_err(|error| Error::block(error, "opening the store"))?;
+                lent.extend(reasons);
+                Ok(spec)
+            }
+            _ => Ok(spec),
+        };
+        let specs = options.members.iter().cloned().map(|spec| find_lent(spec?));
+        let mut specs = specs.collect::<Result<Vec<_>>>()?;
         let mut unit = None;
         if let [DeviceSpec::Stripe { unit_bytes, members }] = &specs[..] {
             unit = Some(*unit_bytes);
@@ -37,12 +52,17 @@ impl Members {
         let log = match options.log.clone() {
             LogSpec::Unsaid => LogPlaceSpec::Unsaid,
             LogSpec::Store => LogPlaceSpec::Store,
-            LogSpec::Device(spec) => LogPlaceSpec::Device(spec?),
+            LogSpec::Device(spec) => LogPlaceSpec::Device(find_lent(spec?)?),
         };
-        let members = Self { specs, unit_bytes: unit, log };
+        let members = Self { specs, unit_bytes: unit, log, lent };
         members.check_drivers()?;
         members.check_distinct()?;
         Ok(members)
+    }
+
+    /// Returns the reason why this program's driver has drives that were named as the kernel's.
+    pub(crate) fn why_lent(&self) -> Option<String> {
+        (!self.lent.is_empty()).then(|| self.lent.join("; "))
     }
 
     pub(crate) fn paths(&self) -> Vec<&Path> {

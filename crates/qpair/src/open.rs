@@ -115,7 +115,7 @@ fn open_members(options: &Options, members: &Members) -> Result<(Store, OpenRepo
     let mut report = OpenReport {
         interface: joined(infos.iter().map(|info| info.interface.as_str()), "+"),
         mode: joined(infos.iter().map(|info| info.mode.as_str()), "; "),
-        why: interfaces.why(),
+        why: interfaces.why().or_else(|| members.why_lent()),
         passed_over: interfaces.into_passed_over(),
         created: made,
         not_writable,

@@ -13,7 +13,7 @@ use qpair_block::{
     WaitOptions,
 };
 use qpair_drivers::Drivers;
-use qpair_kernel::{FileOptions, Mode};
+use qpair_kernel::{FileOptions, Interface, Mode};
 use rand::Rng;
 
 use crate::observer::{Live, Observer};
@@ -165,7 +165,11 @@ fn open(options: &PeakOptions) -> Result<Arc<dyn BlockDevice>> {
         let device = qpair_kernel::open(&file, options.mode)?;
         Ok(Arc::new(device) as Arc<dyn BlockDevice>)
     };
-    options.spec.open(&options.drivers.opening(files))
+    let lent = match options.mode.interface {
+        Interface::Auto => Some(options.drivers.find_lent(&options.spec)?.0),
+        _ => None,
+    };
+    lent.as_ref().unwrap_or(&options.spec).open(&options.drivers.opening(files))
 }
 
 fn check(options: &PeakOptions, device: &dyn BlockDevice) -> Result<()> {

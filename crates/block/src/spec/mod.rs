@@ -20,7 +20,8 @@ use std::sync::Arc;
 use self::kinds::{CARVE, DELAY, FAULT, NULL, RAM, STRIPE, StripeUnit};
 pub use self::kinds::{DRIVERS, KINDS, Kind};
 use self::text::{
-    IN_BRACKETS, is_plain_path, quote, split_members, split_options, split_scheme, unquote,
+    IN_BRACKETS, is_pci_address, is_plain_path, quote, split_members, split_options, split_scheme,
+    unquote,
 };
 use crate::devices::carve::{Carving, is_slice_name};
 use crate::devices::delay::{DelayDevice, DelayOptions};
@@ -182,6 +183,42 @@ impl DeviceSpec {
             .collect()
     }
 
+    /// Returns the specifier with some of its files replaced: `replace` returns the device to open
+    /// in place of a file, or `None` for the file itself.
+    ///
+    /// # Errors
+    /// The first error of `replace`.
+    pub fn try_map_files(
+        &self,
+        replace: &mut dyn FnMut(&Path) -> Result<Option<Self>>,
+    ) -> Result<Self> {
+        let mut spec = self.clone();
+        spec.replace_files(replace)?;
+        Ok(spec)
+    }
+
+    fn replace_files(
+        &mut self,
+        replace: &mut dyn FnMut(&Path) -> Result<Option<Self>>,
+    ) -> Result<()> {
+        match self {
+            Self::File(path) => {
+                if let Some(other) = replace(path)? {
+                    *self = other;
+                }
+                Ok(())
+            }
+            Self::Ram(_) | Self::Null(_) | Self::Driven { .. } => Ok(()),
+            Self::Delay { inner, .. }
+            | Self::Fault { inner, .. }
+            | Self::Carved { inner, .. }
+            | Self::Shared { inner, .. } => inner.replace_files(replace),
+            Self::Stripe { members, .. } => {
+                members.iter_mut().try_for_each(|member| member.replace_files(replace))
+            }
+        }
+    }
+
     /// Opens the device and all devices below it.
     ///
     /// # Errors
@@ -257,6 +294,10 @@ impl DeviceSpec {
             _ => {
                 if let Some(driver) = DRIVERS.iter().find(|known| **known == scheme) {
                     return Ok(Self::Driven { driver, name: plain(rest, quoted)? });
+                }
+                // The opener knows whether a program may open the device there.
+                if is_pci_address(text) {
+                    return path(text);
                 }
                 let context = format!("\"{text}\" names an unknown kind of device, \"{scheme}:\"");
                 let kinds = KINDS.map(|kind| format!("{}:", kind.word));

@@ -16,7 +16,29 @@ pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
 
 /// Whether a path can be written without `file:`.
 pub(crate) fn is_plain_path(path: &str) -> bool {
-    split_scheme(path).is_none()
+    split_scheme(path).is_none() || is_pci_address(path)
+}
+
+/// Whether text has the form `0000:3b:00.0` or `3b:00.0`, with a namespace (`/ns1`) or without.
+pub(crate) fn is_pci_address(text: &str) -> bool {
+    let is_hex = |digits: &str, len_max: usize| {
+        (1..=len_max).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    let (address, nsid) = text.rsplit_once("/ns").unwrap_or((text, "1"));
+    let parts: Vec<&str> = address.split([':', '.']).collect();
+    let is_place = match parts[..] {
+        [domain, bus, device, function] => {
+            is_hex(domain, 8) && is_hex(bus, 2) && is_hex(device, 2) && is_hex(function, 1)
+        }
+        [bus, device, function] => is_hex(bus, 2) && is_hex(device, 2) && is_hex(function, 1),
+        _ => false,
+    };
+    let dots = address.bytes().filter(|b| *b == b'.').count();
+    is_place
+        && dots == 1
+        && address.rfind('.') > address.rfind(':')
+        && !nsid.is_empty()
+        && nsid.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn is_word_char(c: char) -> bool {

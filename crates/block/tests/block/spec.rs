@@ -202,3 +202,34 @@ fn drivers_are_named_and_not_known() {
     let error = parse("nvme:x").open(&files).unwrap_err();
     assert_eq!(error.kind(), qpair_block::ErrorKind::Unsupported);
 }
+
+/// `auto` finds a drive that the kernel has lent by the address of its controller. The name of a
+/// device that needs no word must not be taken from others.
+#[test]
+fn the_address_of_a_function_is_a_name_without_a_word() {
+    for text in ["0000:3b:00.0", "3b:00.0", "0000:3b:00.0/ns1", "10000:01:1f.7/ns12"] {
+        let spec = DeviceSpec::parse(text).unwrap();
+        assert_eq!(spec.to_string(), text);
+        assert!(matches!(&spec, DeviceSpec::File(path) if path.to_str() == Some(text)), "{text}");
+        assert_eq!(DeviceSpec::parse(&format!("file:{text}")).unwrap(), spec);
+        let stripe = format!("stripe:unit=4KiB:{text}+/dev/b");
+        assert_eq!(DeviceSpec::parse(&stripe).unwrap().to_string(), stripe);
+    }
+    for text in ["0000:3b:00", "3b:00", "zz:00.0", "0000:3b:00.0/x", "1:2:3:4.0", "3b:00.0/ns"] {
+        assert!(DeviceSpec::parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn files_are_replaced_wherever_they_are_in_a_specifier() {
+    let spec = DeviceSpec::parse("stripe:unit=4KiB:delay:read_us=1:/a+carve:name=x:/b").unwrap();
+    let mut seen = Vec::new();
+    let ram = DeviceSpec::parse("ram:size=1MiB").unwrap();
+    let other = spec.try_map_files(&mut |path| {
+        seen.push(path.display().to_string());
+        Ok((path.to_str() == Some("/a")).then(|| ram.clone()))
+    });
+    assert_eq!(seen, ["/a", "/b"]);
+    let text = other.unwrap().to_string();
+    assert!(text.contains("ram:") && text.contains("/b") && !text.contains("/a"), "{text}");
+}

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use qpair::unstable::block::{BlockDevice, DeviceSpec, Request};
 use qpair::{Drivers, Error, Mode};
-use qpair_kernel::FileOptions;
+use qpair_kernel::{FileOptions, Interface};
 
 use crate::call::{
     Versioned, bytes, call, needed, read_sized_or_none, set, size_at, text, write_sized,
@@ -137,7 +137,12 @@ pub unsafe extern "C" fn qpair_device_open(
                 };
                 Ok(Arc::new(qpair_kernel::open(&options, mode)?))
             };
+            let lent = |spec: DeviceSpec| match mode.interface {
+                Interface::Auto => drivers().find_lent(&spec).map(|(spec, _)| spec),
+                _ => Ok(spec),
+            };
             let opened = DeviceSpec::parse(specifier)
+                .and_then(lent)
                 .and_then(|spec| spec.open(&drivers().opening(files)))
                 .map_err(|error| Error::block(error, "opening a device"))?;
             let or = |given: u32, usual| if given == 0 { usual } else { given };

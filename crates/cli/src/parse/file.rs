@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use qpair_block::{BlockDevice, DeviceSpec, Result};
 use qpair_drivers::Drivers;
-use qpair_kernel::{FileOptions, Mode};
+use qpair_kernel::{FileOptions, Interface, Mode};
 
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
@@ -29,6 +29,10 @@ impl FileArgs {
             let file = FileOptions { read_only, direct: !self.buffered, ..FileOptions::new(path) };
             Ok(Arc::new(qpair_kernel::open(&file, self.io)?) as Arc<dyn BlockDevice>)
         };
-        spec.open(&self.drivers.opening(files))
+        let lent = match self.io.interface {
+            Interface::Auto => Some(self.drivers.find_lent(spec)?.0),
+            _ => None,
+        };
+        lent.as_ref().unwrap_or(spec).open(&self.drivers.opening(files))
     }
 }

@@ -9,6 +9,7 @@
 
 mod in_use;
 mod named;
+mod names;
 mod note;
 
 use std::fs;
@@ -21,6 +22,8 @@ use rustix::io::Errno;
 
 pub use in_use::{reasons, uses};
 pub use named::{Named, Unit};
+pub(crate) use names::with_lent;
+pub use names::{Lent, forget_names, note_names};
 use note::{FOLDER, Note, Original};
 
 /// The time limit for the kernel to create block devices of a drive. SAS controllers are reset, and

@@ -23,9 +23,14 @@ impl Unit {
     }
 
     pub(super) fn of(node: &str) -> Result<Self> {
+        Self::of_at(&Root::system(), node)
+    }
+
+    pub(super) fn of_at(root: &Root, node: &str) -> Result<Self> {
         let read = |leaf: &str| {
             let path = format!("/sys/class/block/{node}/{leaf}");
-            let text = fs::read_to_string(&path).map_err(|cause| Error::os(cause, &*path))?;
+            let text = fs::read_to_string(root.path(&path));
+            let text = text.map_err(|cause| Error::os(cause, &*path))?;
             Ok((path, text.trim().to_owned()))
         };
         let (path, unit) = match read("nsid") {

@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 
 use qpair_block::locks::Mutex;
 
-use super::way::Way;
+use super::way::{Family, Way};
 
 /// The ways that the channels of a device use, how often they changed, and why. It can be read from
 /// any thread.
 #[derive(Debug)]
 pub struct Adaptation {
+    family: &'static Family,
     state: Mutex<AdaptationState>,
 }
 
@@ -19,11 +20,11 @@ pub struct Adaptation {
 #[derive(Clone, Debug, Default)]
 pub struct AdaptationState {
     /// The number of open channels in each way. Empty if no channel is open.
-    pub channels: BTreeMap<Way, u32>,
+    pub channels: BTreeMap<&'static str, u32>,
     /// The number of changes of all channels since the device was opened, those of trials included.
     pub changes: u64,
     /// The way that the last channel took.
-    pub last: Way,
+    pub last: &'static str,
     /// The last reason, as a sentence without a full stop.
     pub why: String,
 }
@@ -41,12 +42,14 @@ pub fn adaptations() -> Vec<(String, AdaptationState)> {
 }
 
 impl Adaptation {
-    pub(crate) fn new(why: String) -> Self {
-        Self { state: Mutex::new(AdaptationState { why, ..AdaptationState::default() }) }
+    pub(crate) fn new(family: &'static Family, why: String) -> Self {
+        let last = (family.name_of)(Way::Interrupts);
+        let state = AdaptationState { why, last, ..AdaptationState::default() };
+        Self { family, state: Mutex::new(state) }
     }
 
     /// Lists a device for [`adaptations`].
-    pub(crate) fn list(self: &Arc<Self>, name: &str) {
+    pub fn list(self: &Arc<Self>, name: &str) {
         let mut open = OPEN.lock();
         open.retain(|(_, one)| one.strong_count() > 0);
         open.push((name.to_owned(), Arc::downgrade(self)));
@@ -58,17 +61,18 @@ impl Adaptation {
     }
 
     pub(super) fn opened(&self, way: Way) {
-        let mut state = self.state.lock();
+        let (mut state, way) = (self.state.lock(), (self.family.name_of)(way));
         *state.channels.entry(way).or_default() += 1;
         state.last = way;
     }
 
     pub(super) fn closed(&self, way: Way) {
-        self.state.lock().leave(way);
+        self.state.lock().leave((self.family.name_of)(way));
     }
 
     pub(super) fn changed(&self, from: Way, to: Way, why: &str) {
         let mut state = self.state.lock();
+        let (from, to) = ((self.family.name_of)(from), (self.family.name_of)(to));
         if from != to {
             state.changes += 1;
             state.last = to;
@@ -80,11 +84,11 @@ impl Adaptation {
 }
 
 impl AdaptationState {
-    fn leave(&mut self, way: Way) {
-        if let Some(count) = self.channels.get_mut(&way) {
+    fn leave(&mut self, way: &'static str) {
+        if let Some(count) = self.channels.get_mut(way) {
             *count -= 1;
             if *count == 0 {
-                self.channels.remove(&way);
+                self.channels.remove(way);
             }
         }
     }
@@ -94,7 +98,7 @@ impl AdaptationState {
 impl fmt::Display for AdaptationState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.channels.len() {
-            0 | 1 => self.channels.keys().next().unwrap_or(&self.last).fmt(f)?,
+            0 | 1 => f.write_str(self.channels.keys().next().unwrap_or(&self.last))?,
             _ => {
                 let ways = self.channels.iter().map(|(way, count)| format!("{count} on {way}"));
                 f.write_str(&ways.collect::<Vec<_>>().join(", "))?;
@@ -107,11 +111,12 @@ impl fmt::Display for AdaptationState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::way::KERNEL;
     use super::*;
 
     #[test]
     fn channels_are_counted_by_way() {
-        let adaptation = Adaptation::new("it is the first".to_owned());
+        let adaptation = Adaptation::new(&KERNEL, "it is the first".to_owned());
         assert_eq!(adaptation.state().to_string(), "io_uring after 0 changes: it is the first");
         adaptation.opened(Way::Interrupts);
         adaptation.opened(Way::Interrupts);

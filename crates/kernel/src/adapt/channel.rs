@@ -1,4 +1,4 @@
-//! The adaptive channel: a ring with interrupts, and at times a second channel in another way.
+//! The adaptive channel: one with interrupts, and at times a second one in another way.
 //!
 //! Invariants:
 //! - `base` is open from first to last, so a way back needs nothing that could fail.
@@ -23,11 +23,9 @@ use qpair_block::{
 use rustix::event::epoll;
 
 use super::group::Group;
-use super::means::Means;
 use super::process::CHANNELS;
 use super::way::Way;
-use crate::device::open_channel;
-use crate::file::File;
+use super::ways::Ways;
 
 /// The number of completions between two looks at the clock.
 const LOOK_EVERY: u32 = 64;
@@ -41,8 +39,7 @@ pub(super) struct Channel {
     way: Way,
     epoch: u32,
     group: Rc<Group>,
-    means: Arc<Means>,
-    file: Arc<File>,
+    ways: Arc<Ways>,
     options: ChannelOptions,
     /// The completions until the next look at the clock, and since the last one.
     look_in: u32,
@@ -60,32 +57,26 @@ pub(super) struct Channel {
 }
 
 /// Opens a channel that changes its way with the other channels of this thread.
-pub(crate) fn open(
-    file: &Arc<File>,
-    means: &Arc<Means>,
-    options: &ChannelOptions,
-) -> Result<Box<dyn IoChannel>> {
-    let group = Group::join(means.cores, &means.ways, means.start, &means.why);
-    Ok(Box::new(Channel::on(file, means, options, group, LOOK_EVERY)?))
+pub(super) fn open(ways: &Arc<Ways>, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+    let group = Group::join(ways);
+    Ok(Box::new(Channel::on(ways, options, group, LOOK_EVERY)?))
 }
 
 impl Channel {
     pub(super) fn on(
-        file: &Arc<File>,
-        means: &Arc<Means>,
+        ways: &Arc<Ways>,
         options: &ChannelOptions,
         group: Rc<Group>,
         look_every: u32,
     ) -> Result<Self> {
         let mut channel = Self {
-            base: open_channel(file, means.base, options)?,
+            base: (ways.open)(Way::Interrupts, options)?,
             other: None,
             in_other: false,
             way: Way::Interrupts,
             epoch: group.epoch(),
             group,
-            means: means.clone(),
-            file: file.clone(),
+            ways: ways.clone(),
             options: options.clone(),
             look_in: look_every,
             look_every,
@@ -96,7 +87,7 @@ impl Channel {
             calls: None,
         };
         CHANNELS.fetch_add(1, Ordering::Relaxed);
-        channel.means.adaptation.opened(Way::Interrupts);
+        channel.ways.adaptation.opened(Way::Interrupts);
         channel.follow();
         Ok(channel)
     }
@@ -142,7 +133,7 @@ impl Channel {
         if self.way == wanted {
             if self.epoch != epoch {
                 self.epoch = epoch;
-                self.means.adaptation.changed(wanted, wanted, &self.group.reason());
+                self.ways.adaptation.changed(wanted, wanted, &self.group.reason());
             }
             return;
         }
@@ -178,12 +169,12 @@ impl Channel {
     }
 
     fn move_to(&mut self, way: Way) {
-        self.means.adaptation.changed(self.way, way, &self.group.reason());
+        self.ways.adaptation.changed(self.way, way, &self.group.reason());
         self.way = way;
     }
 
     fn open_other(&mut self, way: Way) -> Result<()> {
-        let mut other = open_channel(&self.file, way.mode(), &self.options)?;
+        let mut other = (self.ways.open)(way, &self.options)?;
         if let Some(set) = &self.set {
             watch_other(set, &mut *other, &mut self.calls)?;
         }
@@ -362,6 +353,6 @@ impl Drop for Channel {
     fn drop(&mut self) {
         // The two channels wait for their requests as they are dropped.
         CHANNELS.fetch_sub(1, Ordering::Relaxed);
-        self.means.adaptation.closed(self.way);
+        self.ways.adaptation.closed(self.way);
     }
 }

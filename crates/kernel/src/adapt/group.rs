@@ -1,4 +1,4 @@
-//! The adaptive channels of one thread, which change together, and their windows.
+//! The adaptive channels of one thread and family, which change together, and their windows.
 //!
 //! Invariants:
 //! - A window begins after the last change of any channel of the group, and contains none.
@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use super::process::{CHANNELS, Clocks, REQUESTS, Turn};
 use super::rule::{self, Rule, Window};
 use super::way::Way;
+use super::ways::Ways;
 
 /// The length of a window. Shorter ones would be mostly noise: a core's clock of /proc/stat has
 /// ticks of 10 ms.
 const WINDOW: Duration = Duration::from_millis(100);
 
 thread_local! {
-    static GROUP: RefCell<Weak<Group>> = const { RefCell::new(Weak::new()) };
+    /// The groups of this thread, one for each family of devices.
+    static GROUPS: RefCell<Vec<(&'static str, Weak<Group>)>> = const { RefCell::new(Vec::new()) };
 }
 
 #[derive(Debug)]
@@ -36,14 +38,13 @@ enum Plan {
     Measure {
         rule: Box<Rule>,
         means: rule::Means,
+        /// Whether there are ways with submission threads.
+        has_threads: bool,
         turn: Option<Turn>,
     },
     /// Tests change after a number of looks, to each of the ways in turn.
     #[cfg(test)]
-    Forced {
-        ways: Vec<Way>,
-        next: usize,
-    },
+    Forced { ways: Vec<Way>, next: usize },
 }
 
 /// The counts of the channels since the window began.
@@ -57,17 +58,24 @@ struct Counts {
 
 impl Group {
     /// Returns the group of this thread, for a channel to a device with these ways. If the thread
-    /// has channels already, the group is left with the ways that all devices have.
-    pub(super) fn join(cores: f64, ways: &[Way], start: Way, why: &str) -> Rc<Self> {
-        let known = GROUP.with_borrow(Weak::upgrade);
+    /// has channels of the family already, the group is left with the ways that all devices have.
+    pub(super) fn join(ways: &Ways) -> Rc<Self> {
+        let family = ways.family;
+        let is_its = |(name, _): &&(&str, Weak<Self>)| *name == family.name;
+        let known = GROUPS.with_borrow(|groups| groups.iter().find(is_its)?.1.upgrade());
         if let Some(group) = known {
-            group.limit(ways);
+            group.limit(&ways.others);
             return group;
         }
-        let means = rule::Means { cores, ways: ways.to_vec() };
-        let rule = Box::new(Rule::new(start, why.to_owned()));
-        let group = Rc::new(Self::with(Plan::Measure { rule, means, turn: None }, start));
-        GROUP.set(Rc::downgrade(&group));
+        let has_threads = ways.has_threads;
+        let means = rule::Means { cores: ways.cores, ways: ways.others.clone() };
+        let rule = Box::new(Rule::new(family, ways.start, ways.why.clone()));
+        let plan = Plan::Measure { rule, means, has_threads, turn: None };
+        let group = Rc::new(Self::with(plan, ways.start));
+        GROUPS.with_borrow_mut(|groups| {
+            groups.retain(|(name, _)| *name != family.name);
+            groups.push((family.name, Rc::downgrade(&group)));
+        });
         group
     }
 
@@ -158,10 +166,13 @@ impl Group {
             looks: counts.looks + 1,
         });
         match &mut *self.plan.borrow_mut() {
-            Plan::Measure { rule, means, turn } => {
+            Plan::Measure { rule, means, has_threads, turn } => {
                 let (begun, clocks) = self.begun.get();
                 let now = Instant::now();
                 if now - begun >= WINDOW {
+                    if *has_threads {
+                        set_thread(means);
+                    }
                     self.end_window(rule, means, turn, now, now - begun, clocks);
                 }
             }
@@ -180,7 +191,7 @@ impl Group {
     fn end_window(
         &self,
         rule: &mut Rule,
-        means: &mut rule::Means,
+        means: &rule::Means,
         turn: &mut Option<Turn>,
         now: Instant,
         long: Duration,
@@ -201,7 +212,6 @@ impl Group {
             cpu_s: (after.process_s - before.process_s) * own,
             others: (machine - (after.thread_s - before.thread_s) / seconds - thread).max(0.0),
         };
-        set_thread(means);
         if turn.is_none() {
             *turn = Turn::take();
         }

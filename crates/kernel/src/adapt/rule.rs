@@ -13,7 +13,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use self::judgement::{Known, Sample, Trial, Verdict};
-use super::way::Way;
+use super::way::{Family, Way};
 
 /// The maximum number of changes in any hour, those of trials included.
 pub(crate) const CHANGES_MAX: usize = 40;
@@ -32,11 +32,9 @@ const BELIEVED: u32 = 3;
 /// The number of windows of one class after which a load is steady.
 const STEADY: u32 = 2;
 
-/// The cores that a worker and its submission thread use.
-const CORES_WITH_THREAD: f64 = 2.0;
-/// The part of a core that others may use of those two when a thread is started.
+/// The part of a core that others may use of those that a way needs when the way is taken.
 const CROWD_TO_START: f64 = 0.3;
-/// The part of a core beyond which others crowd a thread out.
+/// The part of a core beyond which others crowd a way out.
 const CROWD_TO_LEAVE: f64 = 0.7;
 
 /// The result of asking the machine, for the channels of one thread.
@@ -94,6 +92,7 @@ impl Class {
 /// The state of the rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
+    family: &'static Family,
     way: Way,
     /// The way before the last change.
     previous: Way,
@@ -114,8 +113,9 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// Returns the rule of a thread that begins with `way`.
-    pub(crate) fn new(way: Way, reason: String) -> Self {
+    pub(crate) fn new(family: &'static Family, way: Way, reason: String) -> Self {
         Self {
+            family,
             way,
             previous: Way::Interrupts,
             chosen: reason.clone(),
@@ -157,7 +157,11 @@ impl Rule {
             let back = self.previous;
             self.way = if self.refused[back.index()] { Way::Interrupts } else { back };
         }
-        self.reason = format!("{way} cannot be used: {why}");
+        self.reason = format!("{} cannot be used: {why}", self.name_of(way));
+    }
+
+    fn name_of(&self, way: Way) -> &'static str {
+        (self.family.name_of)(way)
     }
 
     /// Takes the counters of a window that ends at `now_s`, and returns whether the way changes.
@@ -200,13 +204,14 @@ impl Rule {
         }
     }
 
-    /// Leaves a submission thread for whose core others compete. Returns whether that is the case.
+    /// Leaves a way for whose core others compete. Returns whether that is the case.
     fn on_crowd(&mut self, means: &Means, window: &Window, now_s: f64) -> bool {
-        let room = means.cores - CORES_WITH_THREAD + CROWD_TO_LEAVE;
-        if !self.way.has_thread() || window.others <= room {
+        let needs = self.family.needs(self.way);
+        let crowd = needs.filter(|(cores, _)| window.others > means.cores - cores + CROWD_TO_LEAVE);
+        let Some((_, what)) = crowd else {
             self.crowded = 0;
             return false;
-        }
+        };
         self.crowded += 1;
         if self.crowded < BELIEVED {
             return false;
@@ -214,7 +219,7 @@ impl Rule {
         self.crowded = 0;
         self.trial = None;
         let why = format!(
-            "others use {:.1} of {:.0} cores, so a submission thread has none",
+            "others use {:.1} of {:.0} cores, so {what} has none",
             window.others, means.cores
         );
         self.choose(Way::Interrupts, now_s, why);
@@ -238,8 +243,8 @@ impl Rule {
         let best = self.known[class.index()].best;
         if let Some(best) = best.filter(|best| *best != self.way) {
             if self.may_use(best, means, window) && self.may_take_known(now_s) {
-                let words = class.depth_in_words();
-                self.choose(best, now_s, format!("{best} was the best before at depth {words}"));
+                let (name, words) = (self.name_of(best), class.depth_in_words());
+                self.choose(best, now_s, format!("{name} was the best before at depth {words}"));
             }
             return;
         }
@@ -252,8 +257,8 @@ impl Rule {
             .filter(|way| *way != self.way && self.may_use(*way, means, window))
             .find(|way| known.is_due(*way, now_s));
         if let Some(way) = next {
-            self.trial = Some(Trial::new(class.index(), self.way, way, sample));
-            self.go(way, now_s, format!("{way} is tried"));
+            self.trial = Some(Trial::new(self.family, class.index(), self.way, way, sample));
+            self.go(way, now_s, format!("{} is tried", self.name_of(way)));
         }
     }
 
@@ -268,7 +273,7 @@ impl Rule {
                 // The two ways take turns.
                 let next = if self.way == tried { from } else { tried };
                 self.trial = Some(trial);
-                self.go(next, now_s, format!("{tried} is tried"));
+                self.go(next, now_s, format!("{} is tried", self.name_of(tried)));
             }
             Some(verdict) => {
                 let known = &mut self.known[trial.class];
@@ -287,8 +292,10 @@ impl Rule {
     }
 
     fn may_use(&self, way: Way, means: &Means, window: &Window) -> bool {
-        let room = means.cores - CORES_WITH_THREAD + CROWD_TO_START;
-        let has_core = !way.has_thread() || window.others <= room;
+        let has_core = self
+            .family
+            .needs(way)
+            .is_none_or(|(cores, _)| window.others <= means.cores - cores + CROWD_TO_START);
         !self.refused[way.index()] && has_core
     }
 
@@ -318,8 +325,9 @@ impl Rule {
     fn go(&mut self, way: Way, now_s: f64, why: String) {
         if way != self.way {
             if self.left(now_s) == 0 {
+                let name = self.name_of(self.way);
                 self.reason =
-                    format!("{CHANGES_MAX} changes an hour are the limit, so {} stays", self.way);
+                    format!("{CHANGES_MAX} changes an hour are the limit, so {name} stays");
                 return;
             }
             self.changes.push_back(now_s);

@@ -9,21 +9,23 @@ use qpair_block::{Arena, ChannelOptions, IoChannel, Op, Request, WaitOptions};
 use super::adaptation::Adaptation;
 use super::channel::Channel;
 use super::group::Group;
-use super::means::Means;
-use super::way::Way;
+use super::way::{KERNEL, Way};
+use super::ways::Ways;
+use crate::device::open_channel;
 use crate::device::tests::conform;
 use crate::file::{File, FileOptions};
-use crate::interface::Interface;
-use crate::mode::Mode;
 
-fn means() -> Arc<Means> {
-    Arc::new(Means {
-        base: Mode::new(Interface::IoUring),
+fn ways_to(file: &Arc<File>) -> Arc<Ways> {
+    let file = file.clone();
+    Arc::new(Ways {
+        family: &KERNEL,
         start: Way::Interrupts,
         cores: 2.0,
-        ways: Vec::new(),
+        others: Vec::new(),
+        has_threads: true,
         why: "a test".to_owned(),
-        adaptation: Arc::new(Adaptation::new("a test".to_owned())),
+        adaptation: Arc::new(Adaptation::new(&KERNEL, "a test".to_owned())),
+        open: Box::new(move |way, options| open_channel(&file, way.mode(), options)),
     })
 }
 
@@ -52,7 +54,7 @@ fn a_channel_that_always_changes_conforms() {
     for (ways, look_every) in ALL.into_iter().zip([17, 33, 1, 33]) {
         conform(move |file, options| {
             let group = Group::forced(ways.to_vec());
-            Ok(Box::new(Channel::on(&file, &means(), options, group, look_every)?))
+            Ok(Box::new(Channel::on(&ways_to(&file), options, group, look_every)?))
         });
     }
 }
@@ -80,14 +82,14 @@ fn no_request_is_lost_or_answered_twice_while_the_way_changes() {
         let file = Arc::new(scratch());
         let arena = Arena::new(BLOCK, DEPTH, file.limits.arena_options()).unwrap();
         let options = ChannelOptions { depth: DEPTH, arenas: vec![arena.clone()], wake: None };
-        let means = means();
+        let to_file = ways_to(&file);
         let group = Group::forced(ways.to_vec());
-        let mut channel = Channel::on(&file, &means, &options, group, 40).unwrap();
+        let mut channel = Channel::on(&to_file, &options, group, 40).unwrap();
         verify(&mut channel, &arena);
         let statistics = channel.statistics();
         assert_eq!(statistics.errors, 0, "{ways:?}");
         drop(channel);
-        let state = means.adaptation.state();
+        let state = to_file.adaptation.state();
         println!("{ways:?}: {} changes, {statistics:?}", state.changes);
         assert!(state.changes > 100 && state.channels.is_empty(), "{state:?}");
         let all: Vec<_> = (0..DEPTH).map(|_| arena.lease().unwrap()).collect();

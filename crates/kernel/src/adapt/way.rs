@@ -1,4 +1,4 @@
-//! The ways among which `auto` changes.
+//! The ways among which `auto` changes, and their names for a family of devices.
 
 use std::fmt;
 
@@ -88,14 +88,46 @@ const fn thread(shared: bool) -> SubmissionThread {
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Interrupts => "io_uring",
-            Self::Calls => "posix:threads=0",
-            Self::Libaio => "libaio",
-            Self::Polling => "io_uring+p",
-            Self::OwnThread => "io_uring+k",
-            Self::SharedThread => "io_uring+k:shared=on",
-        })
+        f.pad((KERNEL.name_of)(*self))
+    }
+}
+
+/// Devices whose ways have the same names and costs. Channels of one thread to devices of one
+/// family change together.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// The name that sets the family apart from others.
+    pub name: &'static str,
+    /// Returns the name of a way, for reasons and metrics.
+    pub name_of: fn(Way) -> &'static str,
+    /// Whether polling needs a core that nobody else uses: the thread that waits never sleeps in
+    /// the kernel.
+    pub polling_needs_core: bool,
+}
+
+/// The files and block devices of this crate.
+pub(crate) static KERNEL: Family = Family {
+    name: "kernel",
+    name_of: |way| match way {
+        Way::Interrupts => "io_uring",
+        Way::Calls => "posix:threads=0",
+        Way::Libaio => "libaio",
+        Way::Polling => "io_uring+p",
+        Way::OwnThread => "io_uring+k",
+        Way::SharedThread => "io_uring+k:shared=on",
+    },
+    polling_needs_core: false,
+};
+
+impl Family {
+    /// Returns the cores that a way needs for itself, and the words for what needs them; `None` if
+    /// it shares its core with anybody.
+    pub(crate) fn needs(&self, way: Way) -> Option<(f64, &'static str)> {
+        match way {
+            Way::OwnThread | Way::SharedThread => Some((2.0, "a submission thread")),
+            Way::Polling if self.polling_needs_core => Some((1.0, "a thread that polls")),
+            _ => None,
+        }
     }
 }
 

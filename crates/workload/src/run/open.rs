@@ -5,7 +5,7 @@
 //!   held are rejected unless forced;
 //! - a file is created only if the job asks for it, and removed if it could not be filled.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -68,20 +68,21 @@ impl<'a> Devices<'a> {
             .iter()
             .map(|target| {
                 let name = target.spec.to_string();
-                if let (DeviceSpec::File(path), Some(bytes)) = (&target.spec, target.create_bytes)
+                let spec = self.find_lent(&target.spec, job)?;
+                if let (DeviceSpec::File(path), Some(bytes)) = (&spec, target.create_bytes)
                     && make(path, bytes, target.sparse, job, observer)?
                 {
                     self.made.push(path.clone());
-                } else if let DeviceSpec::File(path) = &target.spec
+                } else if let DeviceSpec::File(path) = &spec
                     && !matches!(job.verbs, Verbs::Write | Verbs::TrimWrite)
                     && let Some(note) = qpair_machine::unwritten_note(path)
                 {
                     self.note(format!("{note}; write all of it first: --rw=write --size=100%"));
                 }
                 if job.invalidate && !job.direct {
-                    target.spec.paths().into_iter().for_each(drop_cache);
+                    spec.paths().into_iter().for_each(drop_cache);
                 }
-                let device = self.open(&target.spec, job)?;
+                let device = self.open(&spec, job)?;
                 let region = region(job, &name, device.as_ref())?;
                 check_device(job, &name, device.as_ref())?;
                 check_atomic(job, target, &name, device.info(), region)?;
@@ -97,9 +98,25 @@ impl<'a> Devices<'a> {
         }
     }
 
+    /// Returns the device to open for a target: under this program's driver, if `auto` was asked
+    /// for and the kernel has lent the drive.
+    fn find_lent(&mut self, spec: &DeviceSpec, job: &Job) -> Result<DeviceSpec> {
+        if job.mode.interface != Interface::Auto {
+            return Ok(spec.clone());
+        }
+        let (spec, reasons) = self.drivers.find_lent(spec)?;
+        reasons.into_iter().for_each(|reason| self.note(reason));
+        Ok(spec)
+    }
+
     /// Returns the interfaces that `auto` has changed to, with its reasons.
     pub(super) fn adapted(&self) -> Vec<String> {
-        let states = self.adaptations.iter().map(|(name, one)| (name, one.state()));
+        // Devices of a driver tell theirs by name.
+        let driven: HashSet<_> = self.locks.values().map(|one| one.info().name.clone()).collect();
+        let all = qpair_kernel::adaptations().into_iter();
+        let driven = all.filter(|(name, _)| driven.contains(name));
+        let kernels = self.adaptations.iter().map(|(name, one)| (name.clone(), one.state()));
+        let states = kernels.chain(driven);
         let changed = states.filter(|(_, state)| state.changes > 0);
         changed.map(|(name, state)| format!("{name}: auto is on {state}")).collect()
     }

@@ -69,6 +69,8 @@ impl Bind {
     }
 
     fn bind(&self, root: &Root, address: PciAddress, out: &mut Output) -> Result<()> {
+        // The nodes of the drives go with the kernel's driver; their names are noted before.
+        qpair_drivers::note_names(root, &Function::read(root, address)?)?;
         let outcome = sysfs::bind(root, address)?;
         let function = Function::read(root, address)?;
         let files = sysfs::access_files(root, &function);
@@ -87,7 +89,7 @@ impl Bind {
             }
             false => {
                 format!(
-                    "  device: nvme:{address}/nsN, and qpair nvme identify {address} says which N"
+                    "  device: nvme:{address}/nsN, and qpair nvme identify {address} says which N; its names in /dev lead there too"
                 )
             }
         })?;

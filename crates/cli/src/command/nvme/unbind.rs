@@ -29,6 +29,7 @@ impl Unbind {
             let module = if controller_at(&root, address)?.is_sas() { "mpt3sas" } else { "nvme" };
             match sysfs::unbind(&root, address)?.now {
                 Some(driver) => {
+                    qpair_drivers::forget_names(&root, address);
                     out.line(format!("{address} is with the kernel's driver {driver} again"))?;
                 }
                 None => {

@@ -1,6 +1,6 @@
 //! Trials of one way beside another, and what is known after them.
 
-use super::super::way::Way;
+use super::super::way::{Family, Way};
 use super::Window;
 
 /// The gain in requests for which a way is taken.
@@ -42,6 +42,7 @@ impl Sample {
 /// A trial: windows of two ways in turn, of which the first was before the trial.
 #[derive(Debug)]
 pub(super) struct Trial {
+    family: &'static Family,
     pub(super) class: usize,
     pub(super) from: Way,
     pub(super) way: Way,
@@ -62,8 +63,14 @@ impl Verdict {
 }
 
 impl Trial {
-    pub(super) fn new(class: usize, from: Way, way: Way, base: Sample) -> Self {
-        Self { class, from, way, base: vec![base], tried: Vec::new() }
+    pub(super) fn new(
+        family: &'static Family,
+        class: usize,
+        from: Way,
+        way: Way,
+        base: Sample,
+    ) -> Self {
+        Self { family, class, from, way, base: vec![base], tried: Vec::new() }
     }
 
     /// Takes the next window. Returns the verdict, once there is one.
@@ -91,7 +98,8 @@ impl Trial {
     }
 
     fn verdict(&self) -> Verdict {
-        let (from, way, (iops, cpu)) = (self.from, self.way, self.ratios());
+        let name_of = self.family.name_of;
+        let (from, way, (iops, cpu)) = (name_of(self.from), name_of(self.way), self.ratios());
         let each = |is_better: &dyn Fn(&Sample, &Sample) -> bool| {
             self.tried.iter().all(|tried| self.base.iter().all(|base| is_better(tried, base)))
         };

@@ -1,5 +1,6 @@
 //! The rule over made-up machines: that it finds the best way, and that nothing makes it oscillate.
 
+use super::super::way::KERNEL;
 use super::*;
 
 const WINDOW_S: f64 = 0.1;
@@ -29,7 +30,7 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let rule = Rule::new(Way::Interrupts, "it is the first".to_owned());
+        let rule = Rule::new(&KERNEL, Way::Interrupts, "it is the first".to_owned());
         Self { rule, now_s: 0.0, changes: Vec::new() }
     }
 
@@ -112,6 +113,42 @@ fn what_spins_ends_with_the_load() {
     assert_eq!(run.rule.way(), Way::Interrupts);
     run.run(3600.0, &machine(2.0), |_| window(10.0, 50.0));
     assert_eq!(run.rule.way(), Way::Interrupts);
+}
+
+/// The ways of a driver in user space: the thread that waits polls the queue itself.
+static DRIVER: Family = Family {
+    name: "driver",
+    name_of: |way| if way == Way::Polling { "poll" } else { "sleep" },
+    polling_needs_core: true,
+};
+
+#[test]
+fn a_driver_polls_under_load_and_sleeps_when_crowded_or_quiet() {
+    let means = Means { cores: 2.0, ways: vec![Way::Polling] };
+    let drive = |way| match way {
+        Way::Polling => window(300_000.0, 3.0),
+        _ => window(100_000.0, 9.0),
+    };
+    let rule = Rule::new(&DRIVER, Way::Interrupts, "it is the first".to_owned());
+    let mut run = Run { rule, now_s: 0.0, changes: Vec::new() };
+    run.run(2.0, &means, drive);
+    assert_eq!(run.rule.way(), Way::Polling);
+    let why = run.rule.reason();
+    assert!(why.contains("poll gave 3.00 times the requests of sleep"), "{why}");
+    // One of two cores is left for the thread; then others want both.
+    run.run(1.0, &means, |way| Window { others: 1.0, ..drive(way) });
+    assert_eq!(run.rule.way(), Way::Polling, "{}", run.rule.reason());
+    run.run(1.0, &means, |way| Window { others: 1.9, ..drive(way) });
+    assert_eq!(run.rule.way(), Way::Interrupts);
+    let why = run.rule.reason();
+    assert!(why.contains("others use 1.9 of 2 cores, so a thread that polls has none"), "{why}");
+    run.run(20.0, &means, drive);
+    assert_eq!(run.rule.way(), Way::Polling, "{}", run.rule.reason());
+    run.run(1.0, &means, |_| window(500.0, 20.0));
+    assert_eq!(run.rule.way(), Way::Interrupts, "{}", run.rule.reason());
+    run.assert_bounded();
+    // The kernel's polling shares its core with anybody: that rule has no crowd.
+    assert!(KERNEL.needs(Way::Polling).is_none() && DRIVER.needs(Way::Polling).is_some());
 }
 
 #[test]

@@ -75,6 +75,7 @@ pub(super) fn place(reader: &Reader<'_>, way: &Way, clone: u32, may_make: bool) 
         let mut target = Target { spec, create_bytes: None, sparse: sparse || on_open };
         if let DeviceSpec::File(path) = &target.spec
             && (!path.starts_with("/dev") || path.starts_with("/dev/shm"))
+            && !path.to_str().is_some_and(|text| is_missing(path) && is_address(text))
             && may_make
         {
             if make_bytes.is_none() && is_missing(path) {
@@ -197,10 +198,19 @@ fn names(reader: &Reader<'_>, clone: u32) -> Result<Vec<Name>> {
 
 pub(super) fn device(text: &str) -> Read<Option<DeviceSpec>> {
     let is_kind = |word| text.strip_prefix(word).is_some_and(|rest| rest.starts_with(':'));
-    if !KINDS.iter().any(|kind| is_kind(kind.word)) {
+    if !KINDS.iter().any(|kind| is_kind(kind.word)) && !is_address(text) {
         return Ok(None);
     }
     DeviceSpec::parse(text).map(Some).map_err(|error| error.to_string())
+}
+
+/// Whether text is the address of a PCI function, `0000:3b:00.0` or `0000:3b:00.0/ns1`, and not a
+/// list of three files.
+fn is_address(text: &str) -> bool {
+    let domain = text.split(':').next().unwrap_or_default();
+    let is_domain = domain.len() >= 4 && domain.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_long = text.bytes().filter(|byte| *byte == b':').count() == 2;
+    is_domain && is_long && matches!(DeviceSpec::parse(text), Ok(DeviceSpec::File(_)))
 }
 
 /// Splits names at colons; a backslash before a colon makes it part of the name.
@@ -228,6 +238,12 @@ mod tests {
         assert_eq!(parts(r"a\:b:c\\:d\e"), ["a:b", r"c\", r"d\e"]);
         assert_eq!(parts("::"), Vec::<String>::new());
         assert!(device("a:b").unwrap().is_none());
+        for address in ["0000:3b:00.0", "0000:3b:00.0/ns1"] {
+            assert!(device(address).unwrap().is_some(), "{address}");
+        }
+        for list in ["0000:a:b", "aaaa:bbbb:cccc", "3b:00.0", "/dev/a:/dev/b:/dev/c"] {
+            assert!(device(list).unwrap().is_none(), "{list}");
+        }
         assert!(device("ram:size=1MiB").unwrap().is_some());
         assert!(device("ram:size=one").is_err());
     }
