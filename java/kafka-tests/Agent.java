@@ -19,8 +19,7 @@ import org.apache.kafka.streams.state.DslWindowParams;
  * Puts the persistent stores of Kafka's tests into qpair: {@code Stores.persistent...} and the RocksDB suppliers of topologies return suppliers of
  * qpair's stores. Kafka's tests stay as they were compiled.
  *
- * <p>With the system property {@code judged}, the number of suppliers that were made is printed at the end, so that a run whose stores were
- * RocksDB's is told from one over qpair.
+ * <p>The number of suppliers that were made is printed at the end, so that a run whose stores were RocksDB's is told from one over qpair.
  */
 public final class Agent {
     private static final java.util.concurrent.atomic.AtomicInteger MADE = new java.util.concurrent.atomic.AtomicInteger();
@@ -29,15 +28,13 @@ public final class Agent {
 
     /** Called by the JVM before the tests. */
     public static void premain(String arguments, Instrumentation instrumentation) {
-        AgentBuilder.Transformer toQpair = (builder, type, loader, module, domain) ->
-                builder.method(nameStartsWith("persistent").or(named("keyValueStore")).or(named("windowStore")).or(named("sessionStore")))
-                        .intercept(MethodDelegation.to(Agent.class));
         new AgentBuilder.Default()
                 .type(named("org.apache.kafka.streams.state.Stores"))
                 .transform((builder, type, loader, module, domain) ->
                         builder.method(nameStartsWith("persistent")).intercept(MethodDelegation.to(Agent.class)))
                 .type(named("org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$RocksDBDslStoreSuppliers"))
-                .transform(toQpair)
+                .transform((builder, type, loader, module, domain) ->
+                        builder.method(named("keyValueStore").or(named("windowStore")).or(named("sessionStore"))).intercept(MethodDelegation.to(Agent.class)))
                 .installOn(instrumentation);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> System.out.println("suppliers of qpair: " + MADE.get())));
     }
