@@ -23,6 +23,8 @@ public final class SmokeDriver {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             admin.createTopics(Arrays.stream(SmokeTestDriver.topics()).map(topic -> new NewTopic(topic, partitions, (short) 1)).toList()).all().get();
         }
+        // Each partition has its leader by then: a first batch that fails makes the producer wait for its timeout of two minutes.
+        Thread.sleep(2_000);
         System.out.println("topics are there");
         Map<String, Set<Integer>> produced = SmokeTestDriver.generate(bootstrap, KEYS, RECORDS, Duration.ofSeconds(Long.parseLong(arguments[1])));
         System.out.println("all is produced");

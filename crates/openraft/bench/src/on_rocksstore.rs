@@ -1,6 +1,6 @@
 //! Groups on openraft 0.9 and openraft-rocksstore, a RocksDB for each.
 //!
-//! Its appends are not durable when they return; an apply syncs RocksDB's log before it returns.
+//! Appends are not durable when they return; an apply syncs RocksDB's log before it returns.
 
 use crate::{Failure, Group};
 use openraft_0_9 as openraft;
