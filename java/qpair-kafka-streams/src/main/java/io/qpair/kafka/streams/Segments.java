@@ -44,9 +44,12 @@ final class Segments {
         return Math.floorDiv(time, interval);
     }
 
-    /** Returns the earliest time whose rows are not expired. */
+    /**
+     * Returns the earliest time whose rows are not expired. With an index by time, one more: a window whose retention is its size and grace is
+     * emitted at the very time at which others are expired.
+     */
     long timeMin() {
-        return streamTime - retention + 1;
+        return streamTime - retention + (byTime ? 0 : 1);
     }
 
     /** Advances the stream time, and returns whether a row of this time may be put. */

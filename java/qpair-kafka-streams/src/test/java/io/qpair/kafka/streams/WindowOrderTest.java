@@ -73,8 +73,7 @@ class WindowOrderTest {
             windows.forEach((start, keys) -> keys.forEach((key, value) -> all.add(start + "/" + key + "=" + value)));
             return all;
         };
-        long first = 1_000_000;
-        assertEquals(rows.apply(model), read(store.fetchAll(first, Long.MAX_VALUE)));
+        assertEquals(rows.apply(model), read(store.fetchAll(0, Long.MAX_VALUE)));
         assertEquals(rows.apply(model), read(store.all()));
         assertEquals(rows.apply(model).reversed(), read(store.backwardAll()));
         assertEquals(rows.apply(model.subMap(1_100_000L, true, 1_400_000L, true)), read(store.fetchAll(1_100_000, 1_400_000)));
@@ -82,6 +81,18 @@ class WindowOrderTest {
         store.put(Bytes.wrap("late".getBytes()), "v".getBytes(), 5_000_000);
         assertEquals(List.of("5000000/late=v"), read(store.all()));
         assertFalse(read(store.fetchAll(0, 5_000_000)).isEmpty());
+        store.close();
+    }
+
+    /** A window with no grace closes when its retention ends; the store once returned nothing then, and the window was never emitted. */
+    @Test
+    void aWindowIsThereWhenItsRetentionEnds() {
+        WindowStore<Bytes, byte[]> store = open(TestUtils.tempDirectory());
+        store.put(Bytes.wrap("k".getBytes()), "v".getBytes(), 1_000_000);
+        store.put(Bytes.wrap("k".getBytes()), "w".getBytes(), 1_000_000 + RETENTION);
+        assertEquals(List.of("1000000/k=v"), read(store.fetchAll(0, 1_000_000)));
+        store.put(Bytes.wrap("k".getBytes()), "x".getBytes(), 1_000_001 + RETENTION);
+        assertEquals(List.of(), read(store.fetchAll(0, 1_000_000)));
         store.close();
     }
 
