@@ -24,11 +24,8 @@ const KEYS: u64 = 100_000;
 
 /// A group of one member, which leads it.
 trait Group: Clone + Send + 'static {
-    fn write(
-        &self,
-        key: String,
-        value: String,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn write(&self, key: String, value: String)
+    -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 struct Load {

@@ -60,10 +60,7 @@ impl Group for OnQpair {
 
 pub(crate) async fn groups(folder: &Path, number: usize) -> Result<Vec<OnQpair>, Failure> {
     let store = qpair::Options::new(folder.join("raft.qpair")).memory_bytes(256 << 20).open()?;
-    let config = openraft::Config {
-        snapshot_policy: SnapshotPolicy::Never,
-        ..Default::default()
-    };
+    let config = openraft::Config { snapshot_policy: SnapshotPolicy::Never, ..Default::default() };
     let config = Arc::new(config.validate()?);
     let mut made = Vec::new();
     for group in 0..number {

@@ -31,10 +31,7 @@ impl Group for OnRocksStore {
 }
 
 pub(crate) async fn groups(folder: &Path, number: usize) -> Result<Vec<OnRocksStore>, Failure> {
-    let config = openraft::Config {
-        snapshot_policy: SnapshotPolicy::Never,
-        ..Default::default()
-    };
+    let config = openraft::Config { snapshot_policy: SnapshotPolicy::Never, ..Default::default() };
     let config = Arc::new(config.validate()?);
     let mut made = Vec::new();
     for group in 0..number {
