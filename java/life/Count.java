@@ -1,13 +1,19 @@
 import java.time.Duration;
+import java.security.MessageDigest;
 import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.LongDeserializer;
 import org.apache.kafka.common.serialization.LongSerializer;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -23,32 +29,67 @@ import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
  * A count of records by key, to be killed.
  *
  * <pre>
- * Count produce BOOTSTRAP UPDATES KEYS
+ * Count produce BOOTSTRAP UPDATES KEYS [PARTITIONS [UPDATES_PER_SECOND]]
+ * Count output BOOTSTRAP UPDATES                          waits for all results, and says a digest of each key's results in order
  * Count run BOOTSTRAP FOLDER UPDATES KEYS [NAME=VALUE...]     runs until it is killed; says what it restored and when all counts are right
  * </pre>
  */
 public final class Count {
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("produce")) {
-            produce(arguments[1], Long.parseLong(arguments[2]), Long.parseLong(arguments[3]));
+            produce(arguments[1], Long.parseLong(arguments[2]), Long.parseLong(arguments[3]),
+                    arguments.length > 4 ? Integer.parseInt(arguments[4]) : 1, arguments.length > 5 ? Long.parseLong(arguments[5]) : Long.MAX_VALUE);
+        } else if (arguments[0].equals("output")) {
+            output(arguments[1], Long.parseLong(arguments[2]));
         } else {
             run(arguments);
         }
     }
 
-    private static void produce(String bootstrap, long updates, long keys) throws Exception {
+    private static void produce(String bootstrap, long updates, long keys, int partitions, long perSecond) throws Exception {
         Map<String, Object> configs = new HashMap<>(Map.of("bootstrap.servers", bootstrap, "linger.ms", "20", "batch.size", "131072"));
         try (Admin admin = Admin.create(configs)) {
             if (!admin.listTopics().names().get().contains("in")) {
-                admin.createTopics(java.util.List.of(new NewTopic("in", 1, (short) 1), new NewTopic("out", 1, (short) 1))).all().get();
+                admin.createTopics(List.of(new NewTopic("in", partitions, (short) 1), new NewTopic("out", partitions, (short) 1))).all().get();
             }
         }
         try (KafkaProducer<Long, Long> producer = new KafkaProducer<>(configs, new LongSerializer(), new LongSerializer())) {
+            long begun = System.nanoTime();
             for (long at = 0; at < updates; at++) {
-                producer.send(new ProducerRecord<>("in", 0, at % keys, at));
+                // A key's records are in one partition, of all records the same ones each time.
+                producer.send(new ProducerRecord<>("in", (int) (at % keys % partitions), at % keys, at));
+                if (at % 100 == 0 && perSecond < Long.MAX_VALUE) {
+                    long early = at * 1_000 / perSecond - (System.nanoTime() - begun) / 1_000_000;
+                    if (early > 0) {
+                        Thread.sleep(early);
+                    }
+                }
             }
         }
         System.out.println("produced " + updates);
+    }
+
+    private static void output(String bootstrap, long updates) throws Exception {
+        Map<String, Object> configs = Map.of("bootstrap.servers", bootstrap, "isolation.level", "read_committed");
+        java.util.TreeMap<Long, StringBuilder> results = new java.util.TreeMap<>();
+        long found = 0;
+        try (KafkaConsumer<Long, Long> consumer = new KafkaConsumer<>(configs, new LongDeserializer(), new LongDeserializer())) {
+            List<TopicPartition> partitions = consumer.partitionsFor("out").stream().map(info -> new TopicPartition("out", info.partition())).toList();
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            long last = System.nanoTime();
+            // What comes after the last expected result would be one too many: 3 s for it.
+            while (System.nanoTime() - last < (found < updates ? 120 : 3) * 1_000_000_000L) {
+                for (ConsumerRecord<Long, Long> record : consumer.poll(Duration.ofMillis(200))) {
+                    results.computeIfAbsent(record.key(), none -> new StringBuilder()).append(record.value()).append(' ');
+                    found++;
+                    last = System.nanoTime();
+                }
+            }
+        }
+        MessageDigest digest = MessageDigest.getInstance("SHA-256");
+        results.forEach((key, values) -> digest.update((key + ": " + values + "\n").getBytes()));
+        System.out.println("output " + found + " results of " + results.size() + " keys, " + HexFormat.of().formatHex(digest.digest(), 0, 8));
     }
 
     private static void run(String[] arguments) throws Exception {

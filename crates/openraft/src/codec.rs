@@ -34,3 +34,18 @@ pub(crate) fn index_of(key: &[u8]) -> Result<u64> {
     })?;
     Ok(u64::from_be_bytes(bytes))
 }
+
+/// Reads bytes as each of the position records whose type is this crate's own. For the fuzzer.
+#[doc(hidden)]
+pub fn try_positions(bytes: &[u8]) -> Result<(u64, Vec<u8>)> {
+    let _: Result<u32> = decode("the format", bytes);
+    let _: Result<u64> = decode("the generation of the state", bytes);
+    let _: Result<u64> = index_of(bytes);
+    decode("the purged position", bytes)
+}
+
+/// Writes what [`try_positions`] returns.
+#[doc(hidden)]
+pub fn write_position(position: &(u64, Vec<u8>)) -> Result<Vec<u8>> {
+    encode("the purged position", position)
+}

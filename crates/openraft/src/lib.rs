@@ -54,6 +54,8 @@ pub mod v0_10;
 pub mod v0_9;
 
 #[doc(hidden)]
+pub use codec::{try_positions, write_position};
+#[doc(hidden)]
 pub use fault::Fault;
 pub use group::Group;
 pub use snapshot::{Records, check as check_snapshot};

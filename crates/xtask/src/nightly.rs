@@ -40,6 +40,12 @@ pub(crate) struct Options {
     /// meanwhile
     #[arg(long, default_value_t = 3600)]
     doorbell_seconds: u64,
+    /// Seconds of each run of the trial of a Raft group
+    #[arg(long, default_value_t = 60)]
+    openraft_seconds: u64,
+    /// Seconds of Kafka's smoke test, whose application is killed meanwhile
+    #[arg(long, default_value_t = 300)]
+    kafka_seconds: u64,
     /// This part only; may be repeated
     #[arg(long = "only", value_name = "PART", value_parser = PARTS)]
     only: Vec<String>,
@@ -48,7 +54,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 13] = [
     "sim",
     "isolation",
     "powercut",
@@ -59,6 +65,8 @@ const PARTS: [&str; 11] = [
     "guide",
     "package",
     "guest",
+    "openraft",
+    "kafka",
     "fuzz",
 ];
 /// The number of transactions of one run of the part `isolation`.
@@ -164,6 +172,14 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
         "asan" => (vec![("ASAN", "all".to_owned())], "the whole workspace".to_owned()),
         "guide" => (vec![("GUIDE", "install".to_owned())], "commands and the book".to_owned()),
         "guest" => (vec![("GUEST", "all".to_owned())], "every test on both kernels".to_owned()),
+        "openraft" => (
+            vec![("OPENRAFT_SECONDS", options.openraft_seconds.to_string())],
+            format!("{} s each run, planted bugs", options.openraft_seconds),
+        ),
+        "kafka" => (
+            vec![("KAFKA_SECONDS", options.kafka_seconds.to_string())],
+            format!("Kafka's tests, and {} s of kills", options.kafka_seconds),
+        ),
         "package" => (
             vec![("PACKAGE", "all".to_owned())],
             "a static program from two folders, every crate from its package".to_owned(),
@@ -231,6 +247,14 @@ fn tells(part: &str, line: &str) -> bool {
                 || line.contains("got as far")
         }
         "guide" => line.ends_with(" all links lead somewhere"),
+        "openraft" => {
+            line.ends_with("calls: Ok") || line.contains("found: ") || line.starts_with("Error: ")
+        }
+        "kafka" => {
+            line.contains(" suppliers of qpair, ")
+                || line.contains(" kills of ")
+                || line.starts_with("the results with a kill")
+        }
         "guest" => line.starts_with("--- ") && line.contains("failed"),
         "package" => line.ends_with(" crates") || line.contains(" crates are listed"),
         _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),

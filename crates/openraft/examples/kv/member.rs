@@ -123,7 +123,18 @@ impl Desk {
     }
 }
 
+/// Lets a panic of any task end the process. A member whose Raft task has ended would otherwise
+/// run on without serving, and the trial would not see it.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
 pub(crate) async fn run(words: &Words) -> Result<(), Failure> {
+    abort_on_panic();
     let id = words.number("id", 0)?;
     let mut peers = BTreeMap::new();
     for peer in words.get("peers")?.split(',') {

@@ -4,6 +4,7 @@ import io.qpair.Entry;
 import java.util.Iterator;
 import java.util.function.Function;
 import java.util.function.Predicate;
+import java.util.function.UnaryOperator;
 
 /** Rows one after the other. */
 interface Cursor extends AutoCloseable {
@@ -36,15 +37,22 @@ interface Cursor extends AutoCloseable {
     }
 
     default Cursor filter(Predicate<Entry> wanted) {
+        return map(row -> wanted.test(row) ? row : null);
+    }
+
+    /** Returns what a function makes of the rows, without those of which it makes null. */
+    default Cursor map(UnaryOperator<Entry> made) {
         Cursor all = this;
         return new Cursor() {
             @Override
             public Entry next() {
-                Entry row = all.next();
-                while (row != null && !wanted.test(row)) {
-                    row = all.next();
+                for (Entry row = all.next(); row != null; row = all.next()) {
+                    Entry other = made.apply(row);
+                    if (other != null) {
+                        return other;
+                    }
                 }
-                return row;
+                return null;
             }
 
             @Override

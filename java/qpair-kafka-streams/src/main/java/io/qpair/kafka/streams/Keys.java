@@ -104,10 +104,34 @@ final class Keys {
 
     static byte[] of(long segment, byte[] key, long time, int sequence) {
         byte[] row = of(segment, key, 12);
-        int at = writeTime(row, row.length - 12, time);
+        writeInt(row, writeTime(row, row.length - 12, time), sequence);
+        return row;
+    }
+
+    private static void writeInt(byte[] into, int at, int number) {
         for (int shift = 24; shift >= 0; shift -= 8) {
-            row[at++] = (byte) (sequence >>> shift);
+            into[at++] = (byte) (number >>> shift);
         }
+    }
+
+    /** Returns the key of a window in an index by time: segment, time, key, sequence number. A null key makes the least one of the time. */
+    static byte[] ofTime(long segment, long time, byte[] key, int sequence) {
+        byte[] row = new byte[16 + (key == null ? 0 : escapedLen(key) + 4)];
+        writeTime(row, writeTime(row, 0, segment), time);
+        if (key != null) {
+            writeInt(row, writeEscaped(row, 16, key), sequence);
+        }
+        return row;
+    }
+
+    /** Returns the key of the row that a key of an index by time stands for. */
+    static byte[] indexed(byte[] index, long segment) {
+        byte[] row = new byte[index.length];
+        int at = writeTime(row, 0, segment);
+        int keyLen = index.length - 20;
+        System.arraycopy(index, 16, row, at, keyLen);
+        System.arraycopy(index, 8, row, at + keyLen, 8);
+        System.arraycopy(index, index.length - 4, row, row.length - 4, 4);
         return row;
     }
 }

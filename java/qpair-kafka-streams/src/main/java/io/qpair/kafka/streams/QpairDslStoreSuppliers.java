@@ -1,6 +1,7 @@
 package io.qpair.kafka.streams;
 
 import org.apache.kafka.streams.DslStoreFormat;
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.state.DslKeyValueParams;
 import org.apache.kafka.streams.state.DslSessionParams;
 import org.apache.kafka.streams.state.DslStoreSuppliers;
@@ -26,10 +27,14 @@ public final class QpairDslStoreSuppliers implements DslStoreSuppliers {
     @Override
     public WindowBytesStoreSupplier windowStore(DslWindowParams params) {
         DslStoreFormat format = params.dslStoreFormat() == null ? DslStoreFormat.TIMESTAMPED : params.dslStoreFormat();
+        // What is emitted on close is read by time.
+        boolean byTime = params.emitStrategy() != null && params.emitStrategy().type() == EmitStrategy.StrategyType.ON_WINDOW_CLOSE;
         return switch (format) {
-            case PLAIN -> QpairStores.windowStore(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
-            case TIMESTAMPED -> QpairStores.timestampedWindowStore(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
-            case HEADERS -> QpairStores.windowStoreWithHeaders(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
+            case PLAIN -> QpairStores.windowStore(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates(), byTime);
+            case TIMESTAMPED ->
+                QpairStores.timestampedWindowStore(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates(), byTime);
+            case HEADERS ->
+                QpairStores.windowStoreWithHeaders(params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates(), byTime);
         };
     }
 

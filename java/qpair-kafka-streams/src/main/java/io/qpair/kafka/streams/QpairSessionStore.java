@@ -30,7 +30,7 @@ class QpairSessionStore extends QpairStore implements SessionStore<Bytes, byte[]
 
     private QpairSessionStore(String format, String name, long retention, long interval) {
         super(name, format);
-        segments = new Segments(retention, interval);
+        segments = new Segments(retention, interval, false);
     }
 
     private QpairSessionStore(QpairSessionStore of) {

@@ -43,27 +43,40 @@ public final class QpairStores {
 
     /** Returns the supplier of a window store. */
     public static WindowBytesStoreSupplier windowStore(String name, Duration retention, Duration size, boolean duplicates) {
+        return windowStore(name, retention, size, duplicates, false);
+    }
+
+    /** Like the other method; with {@code byTime}, ranges over all keys are in the order of time where the store has no cache. */
+    static WindowBytesStoreSupplier windowStore(String name, Duration retention, Duration size, boolean duplicates, boolean byTime) {
         return new Windows(name, retention.toMillis(), size.toMillis(), duplicates) {
             @Override
             public WindowStore<Bytes, byte[]> get() {
-                return new QpairWindowStore(name(), retentionPeriod(), windowSize(), duplicates, segmentIntervalMs());
+                return new QpairWindowStore(name(), retentionPeriod(), windowSize(), duplicates, segmentIntervalMs(), byTime);
             }
         };
     }
 
     /** Returns the supplier of a window store whose values have a time. */
     public static WindowBytesStoreSupplier timestampedWindowStore(String name, Duration retention, Duration size, boolean duplicates) {
+        return timestampedWindowStore(name, retention, size, duplicates, false);
+    }
+
+    static WindowBytesStoreSupplier timestampedWindowStore(String name, Duration retention, Duration size, boolean duplicates, boolean byTime) {
         return new Windows(name, retention.toMillis(), size.toMillis(), duplicates) {
             @Override
             public WindowStore<Bytes, byte[]> get() {
-                return new QpairWindowStore.Timestamped(name(), retentionPeriod(), windowSize(), duplicates, segmentIntervalMs());
+                return new QpairWindowStore.Timestamped(name(), retentionPeriod(), windowSize(), duplicates, segmentIntervalMs(), byTime);
             }
         };
     }
 
     /** Returns the supplier of a window store whose values have a time and headers. */
     public static WindowBytesStoreSupplier windowStoreWithHeaders(String name, Duration retention, Duration size, boolean duplicates) {
-        return new WindowsWithHeaders(name, retention.toMillis(), size.toMillis(), duplicates);
+        return windowStoreWithHeaders(name, retention, size, duplicates, false);
+    }
+
+    static WindowBytesStoreSupplier windowStoreWithHeaders(String name, Duration retention, Duration size, boolean duplicates, boolean byTime) {
+        return new WindowsWithHeaders(name, retention.toMillis(), size.toMillis(), duplicates, byTime);
     }
 
     /** Returns the supplier of a session store. */
@@ -163,13 +176,16 @@ public final class QpairStores {
     }
 
     private static final class WindowsWithHeaders extends Windows implements HeadersBytesStoreSupplier {
-        WindowsWithHeaders(String name, long retention, long size, boolean duplicates) {
+        private final boolean byTime;
+
+        WindowsWithHeaders(String name, long retention, long size, boolean duplicates, boolean byTime) {
             super(name, retention, size, duplicates);
+            this.byTime = byTime;
         }
 
         @Override
         public WindowStore<Bytes, byte[]> get() {
-            return new QpairWindowStore.WithHeaders(name(), retentionPeriod(), windowSize(), retainDuplicates(), segmentIntervalMs());
+            return new QpairWindowStore.WithHeaders(name(), retentionPeriod(), windowSize(), retainDuplicates(), segmentIntervalMs(), byTime);
         }
     }
 

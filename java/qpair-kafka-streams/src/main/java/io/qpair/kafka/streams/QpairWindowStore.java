@@ -11,51 +11,87 @@ import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.ReadOnlyWindowStore;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
-/** A window store. */
+/**
+ * A window store. With {@code byTime}, which windows that are emitted on close ask for, an index by time has a row for each row, and ranges over all
+ * keys are in the order of time; but not below a cache of Streams, which merges its rows with ours in the order of keys.
+ */
 class QpairWindowStore extends QpairStore implements WindowReads {
+    private static final byte[] INDEXED = new byte[0];
+
     private final boolean duplicates;
     private final long windowSize;
+    private final boolean byTime;
     private final Segments segments;
+    private boolean cached;
     private int sequence;
     private Sensor dropped;
 
-    QpairWindowStore(String name, long retention, long windowSize, boolean duplicates, long interval) {
-        this("window", name, retention, windowSize, duplicates, interval);
+    QpairWindowStore(String name, long retention, long windowSize, boolean duplicates, long interval, boolean byTime) {
+        this("window", name, retention, windowSize, duplicates, interval, byTime);
     }
 
-    private QpairWindowStore(String format, String name, long retention, long windowSize, boolean duplicates, long interval) {
-        super(name, format);
+    private QpairWindowStore(String format, String name, long retention, long windowSize, boolean duplicates, long interval, boolean byTime) {
+        super(name, byTime ? format + " by time" : format);
         this.duplicates = duplicates;
         this.windowSize = windowSize;
-        segments = new Segments(retention, interval);
+        this.byTime = byTime;
+        segments = new Segments(retention, interval, byTime);
     }
 
     private QpairWindowStore(QpairWindowStore of) {
         super(of.name(), "window");
         duplicates = of.duplicates;
         windowSize = of.windowSize;
+        byTime = of.byTime;
+        cached = of.cached;
         segments = of.segments;
     }
 
     /** A window store whose values begin with a time. */
     static final class Timestamped extends QpairWindowStore implements TimestampedBytesStore {
-        Timestamped(String name, long retention, long windowSize, boolean duplicates, long interval) {
-            super("timestamped window", name, retention, windowSize, duplicates, interval);
+        Timestamped(String name, long retention, long windowSize, boolean duplicates, long interval, boolean byTime) {
+            super("timestamped window", name, retention, windowSize, duplicates, interval, byTime);
         }
     }
 
     /** A window store whose values begin with headers and a time. */
     static final class WithHeaders extends QpairWindowStore implements TimestampedBytesStore, HeadersBytesStore {
-        WithHeaders(String name, long retention, long windowSize, boolean duplicates, long interval) {
-            super("headers window", name, retention, windowSize, duplicates, interval);
+        WithHeaders(String name, long retention, long windowSize, boolean duplicates, long interval, boolean byTime) {
+            super("headers window", name, retention, windowSize, duplicates, interval, byTime);
         }
     }
 
     @Override
     public void init(StateStoreContext stateStoreContext, StateStore root) {
         dropped = Metrics.droppedRecords(stateStoreContext);
+        cached = isCached(root);
         super.init(stateStoreContext, root);
+    }
+
+    /** Returns whether one of the wrappers of a store is the cache of Streams. */
+    static boolean isCached(StateStore root) {
+        StateStore at = root;
+        while (at instanceof WrappedStateStore<?, ?, ?> wrapper) {
+            if (wrapper.getClass().getSimpleName().equals("CachingWindowStore")) {
+                return true;
+            }
+            at = wrapper.wrapped();
+        }
+        return false;
+    }
+
+    @Override
+    public boolean inOrderOfTime() {
+        return byTime && !cached;
+    }
+
+    private void putRow(byte[] key, byte[] value, long start, int number) {
+        rows.put(row(key, start, number), value);
+        if (byTime) {
+            rows.put(Keys.ofTime(Segments.BY_TIME + segments.of(start), start, key, number), value == null ? null : INDEXED);
+        }
     }
 
     @Override
@@ -91,7 +127,7 @@ class QpairWindowStore extends QpairStore implements WindowReads {
         byte[] of = java.util.Arrays.copyOf(key, key.length - 12);
         long start = tail.getLong();
         if (segments.observe(start)) {
-            rows.put(row(of, start, tail.getInt()), value);
+            putRow(of, value, start, tail.getInt());
         }
     }
 
@@ -108,7 +144,7 @@ class QpairWindowStore extends QpairStore implements WindowReads {
                 sequence = sequence + 1 & Integer.MAX_VALUE;
             }
             if (segments.observe(start)) {
-                rows.put(row(key.get(), start, sequence), value);
+                putRow(key.get(), value, start, sequence);
             } else {
                 Metrics.drop(dropped, context);
             }

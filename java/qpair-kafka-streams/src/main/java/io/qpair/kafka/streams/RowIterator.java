@@ -4,14 +4,15 @@ import io.qpair.Entry;
 import java.util.NoSuchElementException;
 import java.util.function.Function;
 import org.apache.kafka.streams.KeyValue;
-import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.internals.ManagedKeyValueIterator;
 
-/** An iterator of Kafka Streams over a cursor. */
-class RowIterator<K> implements KeyValueIterator<K, byte[]> {
+/** An iterator of Kafka Streams over a cursor. Since 4.4, queries of plain stores below tables want it to be a managed one. */
+class RowIterator<K> implements ManagedKeyValueIterator<K, byte[]> {
     private final Cursor rows;
     private final Function<byte[], K> keys;
     private Entry next;
     private boolean ended;
+    private Runnable closed;
 
     RowIterator(Cursor rows, Function<byte[], K> keys) {
         this.rows = rows;
@@ -47,8 +48,18 @@ class RowIterator<K> implements KeyValueIterator<K, byte[]> {
     }
 
     @Override
+    public void onClose(Runnable callback) {
+        closed = callback;
+    }
+
+    @Override
     public void close() {
         next = null;
         rows.close();
+        Runnable callback = closed;
+        closed = null;
+        if (callback != null) {
+            callback.run();
+        }
     }
 }

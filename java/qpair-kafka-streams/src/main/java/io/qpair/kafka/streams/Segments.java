@@ -9,17 +9,22 @@ import java.util.function.LongFunction;
  */
 final class Segments {
     private static final long NONE = -1;
+    /** What is added to a segment's number in the keys of the index by time, which so lie behind all rows. */
+    static final long BY_TIME = 1L << 62;
 
     private final long retention;
     private final long interval;
+    private final boolean byTime;
     private Rows rows;
     private volatile long streamTime = NONE;
     private volatile long last = Long.MIN_VALUE;
     private long expired = Long.MIN_VALUE;
 
-    Segments(long retention, long interval) {
+    /** {@code byTime}: whether there is an index by time. */
+    Segments(long retention, long interval, boolean byTime) {
         this.retention = retention;
         this.interval = interval;
+        this.byTime = byTime;
     }
 
     void open(Rows opened) {
@@ -27,7 +32,7 @@ final class Segments {
         streamTime = NONE;
         last = Long.MIN_VALUE;
         expired = Long.MIN_VALUE;
-        try (Cursor newest = rows.range(null, null, false, true)) {
+        try (Cursor newest = rows.range(null, Keys.of(BY_TIME / 2, null, 0), false, true)) {
             Entry row = newest.next();
             if (row != null) {
                 last = Keys.time(row.key(), 0);
@@ -39,9 +44,12 @@ final class Segments {
         return Math.floorDiv(time, interval);
     }
 
-    /** Returns the earliest time whose rows are not expired. */
+    /**
+     * Returns the earliest time whose rows are not expired. With an index by time, one more: a window whose retention is its size and grace is
+     * emitted at the very time at which others are expired.
+     */
     long timeMin() {
-        return streamTime - retention + 1;
+        return streamTime - retention + (byTime ? 0 : 1);
     }
 
     /** Advances the stream time, and returns whether a row of this time may be put. */
@@ -57,6 +65,9 @@ final class Segments {
             expired = live;
             if (!first || live <= last) {
                 rows.expire(Keys.of(Long.MIN_VALUE, null, 0), Keys.of(live, null, 0));
+                if (byTime) {
+                    rows.expire(Keys.of(BY_TIME / 2, null, 0), Keys.of(BY_TIME + live, null, 0));
+                }
             }
         }
         return true;

@@ -20,6 +20,9 @@ interface WindowReads extends WindowStore<Bytes, byte[]> {
 
     int sequence();
 
+    /** Returns whether ranges over all keys are in the order of time, by the index. */
+    boolean inOrderOfTime();
+
     /** Returns the key of a window's row. */
     default byte[] row(byte[] key, long start, int sequence) {
         return Keys.of(segments().of(start), key, start, sequence);
@@ -77,6 +80,26 @@ interface WindowReads extends WindowStore<Bytes, byte[]> {
         return new RowIterator<>(rows.filter(row -> within(row, first, to)), this::windowed);
     }
 
+    private KeyValueIterator<Windowed<Bytes>, byte[]> allKeys(long from, long to, boolean reverse) {
+        if (!inOrderOfTime()) {
+            return many(null, null, from, to, reverse);
+        }
+        Reader reader = reader();
+        long first = Math.max(from, segments().timeMin());
+        Cursor rows = segments().between(reader, first, to, reverse, segment -> {
+            byte[] low = Keys.ofTime(Segments.BY_TIME + segment, first, null, 0);
+            byte[] high = to == Long.MAX_VALUE ? Keys.of(Segments.BY_TIME + segment + 1, null, 0)
+                    : Keys.ofTime(Segments.BY_TIME + segment, to + 1, null, 0);
+            return reader.range(low, high, false, reverse).map(index -> {
+                byte[] row = Keys.indexed(index.key(), segment);
+                byte[] value = reader.get(row);
+                // Removed since the index was read.
+                return value == null ? null : new Entry(row, value);
+            });
+        });
+        return new RowIterator<>(rows, this::windowed);
+    }
+
     private boolean within(Entry row, long from, long to) {
         long start = start(row.key());
         return start >= from && start <= to;
@@ -94,22 +117,22 @@ interface WindowReads extends WindowStore<Bytes, byte[]> {
 
     @Override
     default KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
-        return many(null, null, from, to, false);
+        return allKeys(from, to, false);
     }
 
     @Override
     default KeyValueIterator<Windowed<Bytes>, byte[]> backwardFetchAll(long from, long to) {
-        return many(null, null, from, to, true);
+        return allKeys(from, to, true);
     }
 
     @Override
     default KeyValueIterator<Windowed<Bytes>, byte[]> all() {
-        return many(null, null, Long.MIN_VALUE, Long.MAX_VALUE, false);
+        return allKeys(Long.MIN_VALUE, Long.MAX_VALUE, false);
     }
 
     @Override
     default KeyValueIterator<Windowed<Bytes>, byte[]> backwardAll() {
-        return many(null, null, Long.MIN_VALUE, Long.MAX_VALUE, true);
+        return allKeys(Long.MIN_VALUE, Long.MAX_VALUE, true);
     }
 
     /** Values by the starts of their windows. */
