@@ -38,10 +38,10 @@ impl Options {
     /// for blank block devices.
     ///
     /// # Errors
-    /// `Exists` if a member is an existing file or is not blank; `KeyTooLong` if a key of a table with
-    /// a time to live does not fit pages of the new size; `Interrupted` if `progress` stopped the copy; and the errors of
-    /// [`Options::open`]. After an error the members hold no store, and files that this call
-    /// created are removed.
+    /// `Exists` if a member is an existing file or is not blank; `KeyTooLong` if a key of a table
+    /// with a time to live does not fit pages of the new size; `Interrupted` if `progress` stopped
+    /// the copy; and the errors of [`Options::open`]. After an error the members hold no store, and
+    /// files that this call created are removed.
     pub fn copy_of(
         self,
         store: &Store,

@@ -4,16 +4,19 @@
 //! The records become visible only with [`BulkLoader::finish`], which puts the entries of the
 //! topmost page into the root.
 
+mod group;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Arena, Buffer, Request};
-use qpair_format::group::append;
 use qpair_format::large::Extents;
 use qpair_format::page::{Node, NodeInit, NodeMut, Staged, seal, separator_len};
 use qpair_format::{Error, ErrorKind, Result};
+
+use group::Gathered;
 
 use super::{StoreInner, Table, TaskTable};
 use crate::canary::Canary;
@@ -37,13 +40,6 @@ struct Extent {
     buffer: Buffer,
     run: Rc<Reserved>,
     filled: usize,
-}
-
-/// A group of records with long keys that is not in a page yet.
-struct Gathered {
-    group_key: Vec<u8>,
-    last_key: Vec<u8>,
-    group: Vec<u8>,
 }
 
 /// Builds a table from records in key order. Made by [`TaskTable::bulk_loader`]. Dropping the
@@ -193,35 +189,7 @@ impl BulkLoader {
             self.end_group().await?;
             return self.push_whole(key, value).await;
         }
-        let group_key = self.tree.group_key(key);
-        if self.group.as_ref().is_some_and(|of| of.group_key != group_key) {
-            self.end_group().await?;
-        }
-        let rest = self.tree.rest(key);
-        match &mut self.group {
-            Some(of) => {
-                append(&mut of.group, rest, value)?;
-                of.last_key = key.to_vec();
-            }
-            None => {
-                let mut group = Vec::new();
-                append(&mut group, rest, value)?;
-                self.group = Some(Gathered { group_key, last_key: key.to_vec(), group });
-            }
-        }
-        // The group itself is counted when it ends.
-        self.records += 1;
-        Ok(())
-    }
-
-    /// Adds the group that was gathered.
-    async fn end_group(&mut self) -> Result<()> {
-        let Some(of) = self.group.take() else { return Ok(()) };
-        self.torn = true;
-        self.records -= 1;
-        self.push_whole(&of.group_key, &of.group).await?;
-        self.torn = false;
-        Ok(())
+        self.gather(key, value).await
     }
 
     /// Adds a record whose key is whole in the pages, or a group.

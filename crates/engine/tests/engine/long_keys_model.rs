@@ -1,5 +1,6 @@
 //! Compares tables that have long keys with a model: random operations of every kind, with keys
-//! that share their heads, end with zeroes, and are just short enough to be whole, or just too long.
+//! that share their heads, end with zeroes, and are just short enough to be whole, or just too
+//! long.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

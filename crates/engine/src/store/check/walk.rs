@@ -61,8 +61,6 @@ pub(super) struct Walk<'a> {
     /// The number of pages that the members have room for.
     pages: u64,
     stripe_unit_bytes: u64,
-    /// Whether the superblocks say that there may be long keys.
-    long_keys: bool,
     /// A bit for each page, set once something claims the page.
     claimed: Vec<u64>,
     claimed_pages: u64,
@@ -79,10 +77,7 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(super) fn new(inner: &'a StoreInner) -> Self {
         let pages = inner.shared.space.capacity();
-        let (stripe_unit_bytes, long_keys) = {
-            let superblock = inner.incarnation.superblock.lock();
-            (superblock.stripe_unit_bytes, superblock.long_keys)
-        };
+        let stripe_unit_bytes = inner.incarnation.superblock.lock().stripe_unit_bytes;
         Self {
             inner,
             report: CheckReport::default(),
@@ -92,7 +87,6 @@ impl<'a> Walk<'a> {
             catalog_is_damaged: false,
             pages,
             stripe_unit_bytes,
-            long_keys,
             claimed: vec![0; pages.div_ceil(64) as usize],
             claimed_pages: 0,
             roots: VecDeque::new(),
@@ -352,7 +346,7 @@ impl<'a> Walk<'a> {
                 entry.records += records;
                 entry.used_bytes += used_bytes;
                 entry.height = entry.height.max(1);
-                if groups && !self.long_keys {
+                if groups && !self.inner.incarnation.superblock.lock().long_keys {
                     let what = "has a group of long keys, which the superblocks deny";
                     self.page_fault(table, page_id, what);
                 }
