@@ -15,7 +15,7 @@ const PLAIN: [(u8, u32); 6] = [
 ];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Features {
+pub struct Features {
     plain: [u32; PLAIN.len()],
     /// Whether there is a volatile write cache, and whether it is on.
     cache: Option<bool>,
