@@ -117,8 +117,7 @@ impl AdminState {
         other: impl FnOnce(u8) -> Option<Vec<u8>>,
     ) -> Result<Vec<u8>, Status> {
         let page = command.cdw(10) as u8;
-        let dwords =
-            u64::from(command.cdw(10) >> 16) | u64::from(command.cdw(11) & 0xFFFF) << 16;
+        let dwords = u64::from(command.cdw(10) >> 16) | u64::from(command.cdw(11) & 0xFFFF) << 16;
         let len = (dwords + 1) * 4;
         let offset = u64::from(command.cdw(12)) | u64::from(command.cdw(13)) << 32;
         if len > u64::from(options.transfer_bytes_max()) || !offset.is_multiple_of(4) {

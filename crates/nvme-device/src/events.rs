@@ -26,8 +26,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Self; 3] =
-        [Self::InvalidDoorbell, Self::NamespacesChanged, Self::DiscoveryChanged];
+    const ALL: [Self; 3] = [Self::InvalidDoorbell, Self::NamespacesChanged, Self::DiscoveryChanged];
 
     /// Returns the event's type, and its information within the type.
     fn about(self) -> u32 {

@@ -277,6 +277,11 @@ impl FabricsIdentity {
     pub fn put(&self, data: &mut [u8]) {
         /// Data in the capsule at an offset, and the transport's SGL descriptor.
         const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
+        /// The optional event that the discovery log has changed.
+        const DISCOVERY_CHANGED: u32 = 1 << 31;
+        if self.is_discovery {
+            qpair_wire::put(data, 92, &DISCOVERY_CHANGED.to_le_bytes());
+        }
         qpair_wire::put(data, 96, &1u32.to_le_bytes());
         qpair_wire::put(data, 111, &[if self.is_discovery { 2 } else { 1 }]);
         qpair_wire::put(data, 320, &self.keep_alive_granularity.to_le_bytes());

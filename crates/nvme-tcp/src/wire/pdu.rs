@@ -115,8 +115,10 @@ pub(super) fn command_of(bytes: &[u8]) -> Command {
     Command::decode(&get(bytes, Header::BYTES))
 }
 
-pub(super) fn completion_of(bytes: &[u8]) -> Completion {
-    Completion::from_dwords(u32_at(bytes, 8), u32_at(bytes, 16), u32_at(bytes, 20))
+/// Returns the completion of a response, and its dword 1.
+pub(super) fn completion_of(bytes: &[u8]) -> (Completion, u32) {
+    let dword = |at| u32_at(bytes, at);
+    (Completion::from_dwords(dword(8), dword(16), dword(20)), dword(12))
 }
 
 /// Functions that append PDUs to a message. Data, and its digest, follow at the caller's hand.
@@ -176,8 +178,11 @@ pub mod put {
         pdu(output, digests, kind::CAPSULE_CMD, 0, &command.encode(), data);
     }
 
-    pub fn response(output: &mut Vec<u8>, digests: Digests, completion: &Completion) {
-        pdu(output, digests, kind::CAPSULE_RESP, 0, &completion.encode(), 0);
+    /// Appends a response. `high` is dword 1, which only properties of 8 bytes use.
+    pub fn response(output: &mut Vec<u8>, digests: Digests, completion: &Completion, high: u32) {
+        let mut entry = completion.encode();
+        entry[4..8].copy_from_slice(&high.to_le_bytes());
+        pdu(output, digests, kind::CAPSULE_RESP, 0, &entry, 0);
     }
 
     fn transfer(cid: u16, tag: u16, offset: u32, len: u32) -> [u8; 16] {

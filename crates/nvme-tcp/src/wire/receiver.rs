@@ -28,7 +28,8 @@ pub enum Pdu {
     InitResp(InitResp),
     /// A command, with the bytes of data in its capsule.
     Command(Command, u32),
-    Response(Completion),
+    /// A response, with dword 1 of its entry.
+    Response(Completion, u32),
     H2cData(DataPdu),
     C2hData(DataPdu),
     R2t(R2t),
@@ -160,7 +161,10 @@ impl Receiver {
             kind::INIT_REQ => Pdu::InitReq(InitReq::decode(bytes)),
             kind::INIT_RESP => Pdu::InitResp(InitResp::decode(bytes)),
             kind::CAPSULE_CMD => Pdu::Command(command_of(bytes), data_bytes),
-            kind::CAPSULE_RESP => Pdu::Response(completion_of(bytes)),
+            kind::CAPSULE_RESP => {
+                let (completion, high) = completion_of(bytes);
+                Pdu::Response(completion, high)
+            }
             kind::H2C_DATA => Pdu::H2cData(DataPdu::decode(bytes)),
             kind::C2H_DATA => Pdu::C2hData(DataPdu::decode(bytes)),
             kind::R2T => Pdu::R2t(R2t::decode(bytes)),
@@ -209,12 +213,20 @@ impl Receiver {
         let len_bytes = header.len_bytes as usize;
         if is_init {
             let is_right = len_bytes == INIT_BYTES;
-            return if is_right { Ok((INIT_BYTES, 0)) } else { wrong(4, "a PDU has a wrong length") };
+            return if is_right {
+                Ok((INIT_BYTES, 0))
+            } else {
+                wrong(4, "a PDU has a wrong length")
+            };
         }
         if is_term {
             // The copy of the wrong header is taken with the PDU, as a whole.
             let is_right = (SHORT_HEADER_BYTES..=TERM_BYTES_MAX).contains(&len_bytes);
-            return if is_right { Ok((len_bytes, 0)) } else { wrong(4, "a PDU has a wrong length") };
+            return if is_right {
+                Ok((len_bytes, 0))
+            } else {
+                wrong(4, "a PDU has a wrong length")
+            };
         }
         if (header.flags & flag::HEADER_DIGEST != 0) != self.digests.header {
             return wrong(1, "the flag of a header's digest is not as it was agreed");
@@ -245,10 +257,7 @@ impl Receiver {
 
 /// Whether PDUs of a type never have digests.
 fn is_plain(kind: u8) -> bool {
-    matches!(
-        kind,
-        kind::INIT_REQ | kind::INIT_RESP | kind::HOST_TERM | kind::CONTROLLER_TERM
-    )
+    matches!(kind, kind::INIT_REQ | kind::INIT_RESP | kind::HOST_TERM | kind::CONTROLLER_TERM)
 }
 
 #[cfg(test)]
@@ -289,7 +298,8 @@ mod tests {
         let data: Vec<u8> = (0..200).collect();
         let mut command = Command::new(1, 1);
         command.set_cid(0xF00D);
-        let h2c = DataPdu { cid: 3, tag: 4, offset: 512, len: 200, is_last: true, is_success: false };
+        let h2c =
+            DataPdu { cid: 3, tag: 4, offset: 512, len: 200, is_last: true, is_success: false };
         for bits in ALL {
             let (digests, mut bytes) = (Digests::of(bits), Vec::new());
             let put_data = |bytes: &mut Vec<u8>| {
@@ -305,22 +315,24 @@ mod tests {
             put_data(&mut bytes);
             put::term(&mut bytes, true, &Fault::new(fes::LIMIT, 9, ""), &[1; 300]);
             for piece in [1, 7, bytes.len()] {
-                let (pdus, found, ends) = received(&mut receiver(End::Controller, bits), &bytes, piece);
+                let (pdus, found, ends) =
+                    received(&mut receiver(End::Controller, bits), &bytes, piece);
                 let term = Pdu::Term(Term { status: fes::LIMIT, info: 9 });
                 let expected =
                     [Pdu::Command(command, 0), Pdu::Command(command, 200), Pdu::H2cData(h2c), term];
                 assert_eq!((&pdus[..], ends), (&expected[..], 2));
                 assert_eq!(found, [&data[..], &data[..]].concat());
             }
-            let (mut bytes, completion) = (Vec::new(), Completion { cid: 7, ..Completion::default() });
+            let (mut bytes, completion) =
+                (Vec::new(), Completion { cid: 7, ..Completion::default() });
             let c2h = DataPdu { tag: 0, is_success: true, ..h2c };
             let r2t = R2t { cid: 3, tag: 4, offset: 0, len: 9 };
             put::c2h_data(&mut bytes, digests, &c2h);
             put_data(&mut bytes);
-            put::response(&mut bytes, digests, &completion);
+            put::response(&mut bytes, digests, &completion, 5);
             put::r2t(&mut bytes, digests, &r2t);
             let (pdus, _, _) = received(&mut receiver(End::Host, bits), &bytes, 5);
-            assert_eq!(pdus, [Pdu::C2hData(c2h), Pdu::Response(completion), Pdu::R2t(r2t)]);
+            assert_eq!(pdus, [Pdu::C2hData(c2h), Pdu::Response(completion, 5), Pdu::R2t(r2t)]);
         }
     }
 

@@ -1,0 +1,11 @@
+//! Subsystems for hosts over NVMe/TCP: a portal listens at an address, and each worker has a hall
+//! with some of its connections.
+
+mod connection;
+mod controller;
+mod directory;
+mod hall;
+mod portal;
+
+pub(crate) use directory::Directory;
+pub(crate) use portal::Portal;
