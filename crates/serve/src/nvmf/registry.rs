@@ -370,6 +370,11 @@ impl Nvmf {
         self.portals.iter().map(Portal::clients).sum()
     }
 
+    /// Whether a subsystem is served over TCP.
+    pub(crate) fn has_portals(&self) -> bool {
+        !self.portals.is_empty()
+    }
+
     /// Returns descriptions of all subsystems, sorted by name.
     pub(crate) fn infos(&self) -> Vec<SubsystemInfo> {
         let info = |entry: &Entry| {
