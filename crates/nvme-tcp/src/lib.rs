@@ -15,3 +15,4 @@ pub mod client;
 pub mod wire;
 
 pub use address::{HostPort, Place};
+pub use client::{NvmeTcpDevice, NvmeTcpOptions};

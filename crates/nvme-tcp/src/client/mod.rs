@@ -1,1 +1,11 @@
+//! A host: a namespace of a target's subsystem. The device has a controller there, and each channel
+//! one of its queues.
 
+mod association;
+mod channel;
+mod device;
+mod link;
+mod reconnection;
+mod writes;
+
+pub use device::{NvmeTcpDevice, NvmeTcpOptions};
