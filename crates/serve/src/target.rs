@@ -323,12 +323,6 @@ impl Target {
         self.served.lock().iter().map(entry).collect()
     }
 
-    /// Returns the number of connections over NVMe/TCP.
-    #[must_use]
-    pub fn nvme_tcp_clients(&self) -> usize {
-        self.nvmf().tcp_clients()
-    }
-
     pub(crate) fn nvmf(&self) -> MutexGuard<'_, Nvmf> {
         self.nvmf.lock()
     }

@@ -6,6 +6,7 @@ mod controller;
 mod directory;
 mod hall;
 mod portal;
+mod serving;
 
 pub(crate) use directory::Directory;
 pub(crate) use portal::Portal;
