@@ -10,7 +10,7 @@ use qpair_nbd::{NbdDevice, NbdOptions};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 use qpair_pci::TimeoutPolicy;
 
-use crate::{nvme, scsi, soft, vhost_user};
+use crate::{nvme, nvme_tcp, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
 ///
@@ -67,7 +67,10 @@ impl Drivers {
             "scsi" => Ok(self.scsi_disk(name)?),
             "vhost-user" => vhost_user::open(name, self.timeout_policy()),
             "nbd" => Ok(Arc::new(NbdDevice::open(name, NbdOptions::default())?)),
-            _ => Ok(self.nvme_device(driver, name)?),
+            _ => match nvme_tcp::split(name).filter(|_| driver == "nvme") {
+                Some(split) => nvme_tcp::open(split),
+                None => Ok(self.nvme_device(driver, name)?),
+            },
         }
     }
 

@@ -181,10 +181,6 @@ impl Connection {
         self.commands.len() - self.free.len() >= self.entries as usize
     }
 
-    pub(crate) fn busy(&self) -> usize {
-        self.commands.len() - self.free.len()
-    }
-
     /// Whether the next PDU can be taken.
     pub(crate) fn may_take(&self) -> bool {
         !self.is_dead

@@ -1,7 +1,7 @@
 //! I/O commands: from the capsule to the device's answer.
 
 use qpair_block::{Error, ErrorKind, IoError, Op};
-use qpair_nvme_device::{Part, Planned, plan, status_of};
+use qpair_nvme_device::{Part, Planned, RANGES_BYTES_MAX, plan, status_of};
 use qpair_nvme_tcp::wire::{Fault, R2t, fes, put};
 use qpair_nvme_wire::command::{FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::fabrics::{FABRICS, fctype, sgl};
@@ -98,7 +98,11 @@ impl Hall {
             if !space.infos.iter().any(|info| info.nsid == nsid) {
                 return Err(Status::INVALID_NAMESPACE);
             }
-            let len = ((entry.cdw(10) & 0xFF) + 1) * Range::BYTES as u32;
+            // Linux sends its whole buffer, of which the command may use a part.
+            let len = entry.sgl().len_bytes;
+            if !(ranges_of(entry) * Range::BYTES..=RANGES_BYTES_MAX).contains(&(len as usize)) {
+                return Err(Status::INVALID_SGL_LENGTH);
+            }
             Shape { part: None, rest: Vec::new(), len, is_towards_host: false }
         } else {
             let planned = plan(entry, &space.infos, durable, || Ok(Vec::new()))?;
@@ -173,7 +177,8 @@ impl Hall {
             }
             let (entry, durable) = (command.entry, command.durable);
             let (chunks, _) = bytes.as_chunks::<{ Range::BYTES }>();
-            let ranges = chunks.iter().map(Range::decode).filter(|range| range.blocks > 0);
+            let ranges = chunks.iter().take(ranges_of(&entry)).map(Range::decode);
+            let ranges = ranges.filter(|range| range.blocks > 0);
             let subsystem = it.seat.as_ref().and_then(|seat| seat.controller.subsystem.as_ref());
             let planned = match find(&mut self.spaces, subsystem) {
                 Some(space) => plan(&entry, &space.infos, durable, || Ok(ranges.collect())),
@@ -358,6 +363,11 @@ impl Hall {
         }
         self.soil(slot);
     }
+}
+
+/// Returns the number of ranges of a Dataset Management command.
+fn ranges_of(entry: &Entry) -> usize {
+    (entry.cdw(10) & 0xFF) as usize + 1
 }
 
 /// Returns the memory of the hall, which is allocated for its first command.
