@@ -33,8 +33,7 @@ const TABLE: &[Key<NvmeTcpOptions>] = &[
 ];
 
 /// The keys of the options.
-pub(crate) const KEYS: Keys<NvmeTcpOptions> =
-    Keys { of: "nvme:tcp:", repeats: true, keys: TABLE };
+pub(crate) const KEYS: Keys<NvmeTcpOptions> = Keys { of: "nvme:tcp:", repeats: true, keys: TABLE };
 
 #[cfg(test)]
 mod tests {

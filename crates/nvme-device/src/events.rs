@@ -122,7 +122,7 @@ impl Events {
     }
 
     /// Takes the next request to answer, with its answer.
-    pub fn next(&mut self) -> Option<(u16, Status, u32)> {
+    pub fn take_next(&mut self) -> Option<(u16, Status, u32)> {
         if let Some(cid) = self.aborted.pop_front() {
             return Some((cid, Status::ABORT_REQUESTED, 0));
         }

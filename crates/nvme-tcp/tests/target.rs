@@ -175,3 +175,49 @@ fn hosts_that_break_the_protocol_are_told_why() {
     assert_eq!(told(&[5; 200]), fes::HEADER_FIELD);
     drop(target);
 }
+
+/// Many connections that are in the middle of something disturb no other host, and leave nothing.
+#[test]
+fn a_crowd_disturbs_nobody() {
+    let (target, address) = serve(0, &[ram()]);
+    let device = NvmeTcpDevice::open(&format!("{address}/{NQN}"), options(3)).unwrap();
+    let arena = Arena::new(4096, 1, device.info().arena_options()).unwrap();
+    let channel = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+    let mut channel = device.open_channel(&channel).unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut crowd, mut done) = (Vec::new(), Vec::new());
+    for number in 0..300u32 {
+        let mut bytes = Vec::new();
+        put::init_req(&mut bytes, &InitReq { digests: Digests::of(3), ..InitReq::default() });
+        if number % 3 == 0 {
+            // Noise in place of Connect.
+            bytes.extend((0..64).map(|_| random.u8(..)));
+        }
+        bytes.truncate(random.usize(1..=bytes.len()));
+        let mut stream = TcpStream::connect((address.host.as_str(), address.port)).unwrap();
+        stream.write_all(&bytes).unwrap();
+        crowd.push(stream);
+        let (fill, buffer) = (number as u8, arena.lease());
+        let mut buffer = buffer.unwrap();
+        buffer.copy_from(0, &[fill; 4096]);
+        let at = u64::from(number) * 4096;
+        let once = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+        channel.submit(Request::write(at, 4096, buffer, 0)).unwrap();
+        channel.wait(&mut done, once);
+        let it = done.pop().unwrap();
+        it.result.unwrap();
+        channel.submit(Request::read(at, 4096, it.buffer.unwrap(), 0)).unwrap();
+        channel.wait(&mut done, once);
+        let it = done.pop().unwrap();
+        it.result.unwrap();
+        assert!(it.buffer.unwrap().as_slice().iter().all(|byte| *byte == fill));
+    }
+    drop(crowd);
+    for _ in 0..500 {
+        if target.nvme_tcp_clients() == 2 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} connections are left", target.nvme_tcp_clients());
+}

@@ -48,14 +48,13 @@ pub enum Step<'a> {
     DataEnd(bool),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum State {
     /// A header comes next.
     Header,
-    Data {
-        left: u32,
-        digest: Option<Digest>,
-    },
+    /// So many bytes of data.
+    Data(u32),
+    /// The digest of data, whose bytes have this one.
     DataDigest(u32),
 }
 
@@ -68,6 +67,8 @@ pub struct Receiver {
     /// The most bytes of data of a PDU.
     data_bytes_max: u32,
     state: State,
+    /// The digest of the data so far, if there are digests of data.
+    digest: Digest,
 }
 
 impl Receiver {
@@ -76,7 +77,14 @@ impl Receiver {
     #[must_use]
     pub fn new(end: End, data_bytes_max: u32) -> Self {
         let digests = Digests::default();
-        Self { end, digests, is_initialized: false, data_bytes_max, state: State::Header }
+        Self {
+            end,
+            digests,
+            is_initialized: false,
+            data_bytes_max,
+            state: State::Header,
+            digest: Digest::default(),
+        }
     }
 
     /// Sets the digests that were agreed on.
@@ -105,24 +113,25 @@ impl Receiver {
     /// # Errors
     /// A fault, after which nothing else can be received. `rest` then begins with the wrong header.
     pub fn next<'a>(&mut self, rest: &mut &'a [u8]) -> Result<Step<'a>, Fault> {
-        match &mut self.state {
+        match self.state {
             State::Header => self.header(rest),
-            State::Data { left: 0, .. } => {
+            State::Data(0) => {
                 self.state = State::Header;
                 Ok(Step::DataEnd(true))
             }
-            State::Data { left, digest } => {
-                let count = rest.len().min(*left as usize);
+            State::Data(left) => {
+                let count = rest.len().min(left as usize);
                 if count == 0 {
                     return Ok(Step::Incomplete);
                 }
                 let (data, after) = rest.split_at(count);
                 *rest = after;
-                *left -= count as u32;
-                if let Some(digest) = digest {
-                    digest.update(data);
-                    if *left == 0 {
-                        self.state = State::DataDigest(digest.finish());
+                let left = left - count as u32;
+                self.state = State::Data(left);
+                if self.digests.data {
+                    self.digest.update(data);
+                    if left == 0 {
+                        self.state = State::DataDigest(self.digest.finish());
                     }
                 }
                 Ok(Step::Data(data))
@@ -131,7 +140,7 @@ impl Receiver {
                 if rest.len() < 4 {
                     return Ok(Step::Incomplete);
                 }
-                let is_right = u32_at(rest, 0) == *sum;
+                let is_right = u32_at(rest, 0) == sum;
                 *rest = &rest[4..];
                 self.state = State::Header;
                 Ok(Step::DataEnd(is_right))
@@ -178,8 +187,10 @@ impl Receiver {
         }
         *rest = &rest[at..];
         if data_bytes > 0 {
-            let digest = self.digests.data.then(Digest::default);
-            self.state = State::Data { left: data_bytes, digest };
+            self.state = State::Data(data_bytes);
+            if self.digests.data {
+                self.digest = Digest::default();
+            }
         }
         Ok(Step::Pdu(pdu))
     }

@@ -91,10 +91,10 @@ const LISTEN_ADDRESS: Param = need(
         need(
             "traddr",
             Text,
-            "The socket; or a folder, where it is called `cntrl`. From the target's folder on.",
+            "The socket; or a folder, where it is called `cntrl`. From the target's folder on. Of TCP: an address of this machine.",
         ),
-        may("adrfam", Text, "There is no network."),
-        may("trsvcid", Text, "The same."),
+        may("adrfam", Text, "Accepted and ignored."),
+        may("trsvcid", Text, "The port of TCP; 4420 if left out."),
     ]),
     "Where it is.",
 );
@@ -466,7 +466,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
             may(
                 "allow_any_host",
                 Flag,
-                "Any host may connect over TCP. Any process that reaches a socket may have it in any case.",
+                "Any host may connect over TCP. Any process that reaches a socket may in any case.",
             ),
             no("ana_reporting"),
             no("passthrough"),

@@ -115,7 +115,9 @@ impl Hall {
     /// Answers requests that wait for events which have happened.
     pub(super) fn send_events(&mut self, slot: usize) {
         let Some(it) = &mut self.connections[slot] else { return };
-        while let Some((cid, status, result)) = it.admin().and_then(|it| it.state.events.next()) {
+        while let Some((cid, status, result)) =
+            it.admin().and_then(|it| it.state.events.take_next())
+        {
             it.respond(cid, status, result.into());
         }
         self.soil(slot);
