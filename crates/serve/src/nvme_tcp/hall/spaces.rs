@@ -1,6 +1,7 @@
 //! The namespaces of the hall's subsystems, and the lanes to their disks.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,13 +96,14 @@ impl Space {
         {
             return None;
         }
-        if !self.lanes.contains_key(&nsid) {
-            match open(disk, pool, set) {
-                Ok(lane) => self.lanes.insert(nsid, lane),
+        let lane = match self.lanes.entry(nsid) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => match open(disk, pool, set) {
+                Ok(lane) => place.insert(lane),
                 Err(error) => return Some(Err(error)),
-            };
-        }
-        self.lanes.get_mut(&nsid).map(Ok)
+            },
+        };
+        Some(Ok(lane))
     }
 }
 
