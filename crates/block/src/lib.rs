@@ -28,8 +28,10 @@ pub mod time;
 pub use channel::content::{find_content, find_content_anywhere};
 pub use channel::group::ChannelGroup;
 pub use channel::poller::PollSet;
+pub use channel::reconnection::Reconnection;
 pub use channel::serial::SerialChannel;
 pub use channel::slots::Slots;
+pub use channel::unflushed_writes::UnflushedWrites;
 pub use devices::carve::{
     CARVED_FROM_BYTES, CarveMap, CarveSlot, Carving, SLICES_MAX, Slice, examine_carving,
 };

@@ -12,7 +12,7 @@ use qpair_pci::TimeoutPolicy;
 use qpair_pci::sysfs::Root;
 
 use crate::adaptive::Adaptive;
-use crate::{nvme, scsi, soft, vhost_user};
+use crate::{nvme, nvme_tcp, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
 ///
@@ -69,7 +69,10 @@ impl Drivers {
             "scsi" => Ok(self.scsi_disk(name)?),
             "vhost-user" => vhost_user::open(name, self.timeout_policy()),
             "nbd" => Ok(Arc::new(NbdDevice::open(name, NbdOptions::default())?)),
-            _ => Ok(Adaptive::over(self.nvme_device(driver, name)?)),
+            _ => match nvme_tcp::split(name).filter(|_| driver == "nvme") {
+                Some(split) => nvme_tcp::open(split),
+                None => Ok(Adaptive::over(self.nvme_device(driver, name)?)),
+            },
         }
     }
 

@@ -9,7 +9,7 @@ use qpair_softdev::faults::Plan;
 use qpair_softdev::flash::Profile;
 use qpair_softdev::{SoftHbaOptions, SoftNvmeOptions};
 
-use crate::{scsi, soft, vhost_user};
+use crate::{nvme_tcp, scsi, soft, vhost_user};
 
 /// Keys that are written together, with what they are for.
 #[derive(Debug)]
@@ -34,7 +34,12 @@ pub fn sections() -> Vec<Section> {
         };
         let mut this = |rows| add(kind.word, kind.form, kind.about, rows);
         match kind.word {
-            "nvme" => this(NvmeAddress::KEYS.rows()),
+            "nvme" => {
+                this(NvmeAddress::KEYS.rows());
+                let form = "nvme:[KEYS:]tcp:HOST[:PORT]/NQN[/nsN]";
+                let about = "a namespace that a target serves by NVMe/TCP";
+                add(kind.word, form, about, nvme_tcp::KEYS.rows());
+            }
             "vhost-user" => this(vhost_user::KEYS.rows()),
             "softnvme" => {
                 this([SoftNvmeOptions::rows(), soft::KEYS.rows()].concat());
@@ -120,7 +125,7 @@ mod tests {
             "credit" => "128",
             "timestamp" => "off",
             "growable" | "dram_protected" | "in_place" => "false",
-            "cache" | "pcie" | "strict" | "expanders" => "on",
+            "cache" | "pcie" | "strict" | "expanders" | "header_digest" | "data_digest" => "on",
             "over_provisioning" | "filled" | "jitter" => "0.33",
             "read_error_blocks" | "write_error_blocks" => "5-9+20-29",
             name if name.ends_with("_rate") => "0.25",
@@ -156,6 +161,7 @@ mod tests {
         round_trips(&Profile::KEYS);
         round_trips(&Plan::KEYS);
         round_trips(&vhost_user::KEYS);
+        round_trips(&nvme_tcp::KEYS);
         round_trips(&scsi::KEYS);
         for row in SoftNvmeOptions::rows() {
             let text = format!("{}={}", row.name, example(&row));

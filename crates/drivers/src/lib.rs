@@ -17,6 +17,7 @@ mod drivers;
 mod kinds;
 mod loan;
 mod nvme;
+mod nvme_tcp;
 mod scsi;
 mod soft;
 mod vhost_user;

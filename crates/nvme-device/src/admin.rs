@@ -1,31 +1,18 @@
 //! Admin commands (Base §5). They run under the lock of the admin queues. Under it they take locks
 //! of I/O queues, whose numbers are higher.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use qpair_nvme_wire::command::{admin, cns, feature};
-use qpair_nvme_wire::{
-    Command, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NSID_ALL, PAGE_BYTES, Status,
-};
+use qpair_nvme_wire::command::{admin, feature};
+use qpair_nvme_wire::{Command, PAGE_BYTES, Status};
 
-use crate::backend::{Backend, Counts, NamespaceInfo, Ticket};
-use crate::device::{FIRMWARE, IDENTITY, NvmeController, VERSION};
-use crate::events::{Events, NAMESPACES_CHANGED, REQUESTS_MAX};
-use crate::features::Features;
-use crate::logs;
+use crate::admin_state::{AdminState, Traits};
+use crate::backend::{Backend, Counts, Ticket};
+use crate::device::NvmeController;
 use crate::prp::{Direction, DriverMemory};
 use crate::queue::{CompletionQueue, ENTRY_BYTES, Pair, Side, SubmissionQueue};
 use crate::ring::Ring;
 use crate::shadow::Shadow;
-
-#[derive(Debug)]
-pub(crate) struct Admin {
-    pub(crate) features: Features,
-    pub(crate) events: Events,
-    /// The namespaces that have changed since the driver last read the log of changed namespaces.
-    pub(crate) changed: BTreeSet<u32>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -37,8 +24,6 @@ pub(crate) enum Answer {
 
 type Answered = Result<Answer, Status>;
 
-/// The bit of OACS for Doorbell Buffer Config (Base §5.17.2.1).
-const DOORBELL_BUFFERS: u16 = 1 << 8;
 /// Dword 0 of the completion of an abort that found no command.
 const NOT_ABORTED: u32 = 1;
 
@@ -82,69 +67,17 @@ impl<B: Backend> NvmeController<B> {
     }
 
     fn identify(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
-        let (nsid, namespaces) = (command.nsid(), self.backend().namespaces());
-        let found = namespaces.iter().find(|it| it.nsid == nsid);
-        let data = match command.cdw(10) as u8 {
-            cns::NAMESPACE => match found {
-                Some(namespace) => namespace.identify(self.options.is_shared),
-                // A valid number without a namespace has Identify data of zeroes.
-                None if (1..=self.options.namespaces_max).contains(&nsid) => {
-                    IdentifyNamespace::default()
-                }
-                None => return Err(Status::INVALID_NAMESPACE),
-            }
-            .encode(),
-            cns::CONTROLLER => self.identify_controller(&namespaces).encode(),
-            cns::ACTIVE_NAMESPACES if nsid >= NSID_ALL - 1 => {
-                return Err(Status::INVALID_NAMESPACE);
-            }
-            cns::ACTIVE_NAMESPACES => {
-                logs::active_namespaces(namespaces.iter().map(|it| it.nsid), nsid)
-            }
-            cns::NAMESPACE_DESCRIPTORS => {
-                logs::descriptors(&found.ok_or(Status::INVALID_NAMESPACE)?.names)
-            }
-            // The NVM command set has no further data.
-            cns::CONTROLLER_OF_COMMAND_SET if command.cdw(11) >> 24 == 0 => [0; IDENTIFY_BYTES],
-            _ => return Err(Status::INVALID_FIELD),
-        };
+        let data = AdminState::identify(
+            command,
+            &self.options,
+            &self.backend().namespaces(),
+            self.traits(),
+        )?;
         answer(command, &data, memory)
     }
 
-    fn identify_controller(&self, namespaces: &[NamespaceInfo]) -> IdentifyController {
-        const SEVERAL_CONTROLLERS: u8 = 1 << 1;
-        const COMPARE: u16 = 1;
-        const DATASET_MANAGEMENT: u16 = 1 << 2;
-        const WRITE_ZEROES: u16 = 1 << 3;
-        let options = &self.options;
-        // Drivers read this once, and namespaces may be added later.
-        let deallocates = namespaces.is_empty() || namespaces.iter().any(|it| it.deallocates);
-        let verb = |is_there: bool, bit: u16| if is_there { bit } else { 0 };
-        IdentifyController {
-            vendor: IDENTITY.vendor,
-            subsystem_vendor: IDENTITY.vendor,
-            serial: options.serial.clone(),
-            model: options.model.clone(),
-            firmware: FIRMWARE.into(),
-            mdts: options.mdts,
-            version: VERSION,
-            controller_id: options.controller_id,
-            multi_path: if options.is_shared { SEVERAL_CONTROLLERS } else { 0 },
-            async_events: if options.is_shared { NAMESPACES_CHANGED } else { 0 },
-            abort_limit: 3,
-            async_event_limit: REQUESTS_MAX as u8 - 1,
-            // The log of effects is supported, and logs can be read in parts.
-            log_pages: 0b110,
-            namespaces: options.namespaces_max,
-            nvm_commands: WRITE_ZEROES
-                | verb(deallocates, DATASET_MANAGEMENT)
-                | verb(B::COMPARES, COMPARE),
-            admin_commands: verb(self.has_shadow_doorbells(), DOORBELL_BUFFERS),
-            // These bits include the behaviour of a flush for all namespaces.
-            volatile_write_cache: if options.volatile_write_cache { 0b111 } else { 0b110 },
-            subsystem: options.subsystem.clone(),
-            ..IdentifyController::default()
-        }
+    fn traits(&self) -> Traits {
+        Traits { compares: B::COMPARES, shadow_doorbells: self.has_shadow_doorbells() }
     }
 
     fn create_cq(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
@@ -306,47 +239,16 @@ impl<B: Backend> NvmeController<B> {
     }
 
     fn get_features(&self, command: &Command) -> Answered {
-        const DEFAULT: u32 = 1;
-        const CAPABILITIES: u32 = 3;
-        let (number, dword11) = (command.cdw(10) as u8, command.cdw(11));
-        let value = match command.cdw(10) >> 8 & 7 {
-            DEFAULT => self.first_features().get(number, dword11, self.vectors()),
-            CAPABILITIES => self.first_features().capabilities(number),
-            _ => self.admin().features.get(number, dword11, self.vectors()),
-        };
-        value.map(Answer::Done)
+        let first = self.first_features();
+        self.admin().get_features(command, &first, self.vectors()).map(Answer::Done)
     }
 
     fn get_log_page(&self, command: &Command, memory: &mut DriverMemory) -> Answered {
-        let page = command.cdw(10) as u8;
-        let dwords = u64::from(command.cdw(10) >> 16) | u64::from(command.cdw(11) & 0xFFFF) << 16;
-        let len = (dwords + 1) * 4;
-        let offset = u64::from(command.cdw(12)) | u64::from(command.cdw(13)) << 32;
-        if len > u64::from(self.transfer_bytes_max()) || !offset.is_multiple_of(4) {
-            return Err(Status::INVALID_FIELD);
-        }
-        let changed = page == logs::CHANGED_NAMESPACES && self.options.is_shared;
-        let whole = match changed {
-            true => logs::changed_namespaces(self.admin().changed.iter().copied()),
-            false => {
-                let has_shadow = self.has_shadow_doorbells();
-                let more: &[u8] = if has_shadow { &[admin::DOORBELL_BUFFER_CONFIG] } else { &[] };
-                logs::log_page(page, self.counts(), FIRMWARE, more)?
-            }
-        };
-        let start = usize::try_from(offset).ok().filter(|start| *start < whole.len());
-        let mut data = whole[start.ok_or(Status::INVALID_FIELD)?..].to_vec();
-        // Bytes beyond a page read as zeroes.
-        data.resize(len as usize, 0);
+        let counts = self.counts();
+        let data =
+            self.admin().log_page(command, &self.options, counts, self.traits(), |_| None)?;
         let answered = answer(command, &data, memory)?;
-        const RETAIN_EVENT: u32 = 1 << 15;
-        if command.cdw(10) & RETAIN_EVENT == 0 {
-            let mut admin = self.admin();
-            admin.events.log_was_read(page);
-            if changed {
-                admin.changed.clear();
-            }
-        }
+        self.admin().log_was_read(command);
         Ok(answered)
     }
 

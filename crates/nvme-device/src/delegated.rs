@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use qpair_memory::locks::Mutex;
 
 use qpair_block::{ErrorKind, IoError, Mapping, Op, Segment};
-use qpair_nvme_wire::command::{DEALLOCATE, io};
-use qpair_nvme_wire::{Command, NSID_ALL, Status};
+use qpair_nvme_wire::{Command, Status};
 use qpair_pci::model::DmaTable;
 
 use crate::backend::{Backend, Io, NamespaceInfo, Stop, Ticket};
 use crate::device::NvmeController;
+use crate::plan::{Planned, plan};
 use crate::prp::{Direction, RANGES_BYTES_MAX};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Part {
 }
 
 impl Part {
-    fn flush(nsid: u32) -> Self {
+    pub(crate) fn flush(nsid: u32) -> Self {
         Self { nsid, op: Op::Flush, offset_bytes: 0, len_bytes: 0 }
     }
 }
@@ -158,65 +158,29 @@ impl State {
         if !command.is_single_with_prps() {
             return Err(Status::INVALID_FIELD);
         }
-        let op = match command.opcode() {
-            io::READ => Op::Read,
-            io::WRITE => Op::Write,
-            io::FLUSH => Op::Flush,
-            io::WRITE_ZEROES => Op::WriteZeroes,
-            io::DATASET_MANAGEMENT => Op::Discard,
-            _ => return Err(Status::INVALID_OPCODE),
-        };
-        let (nsid, ticket) = (command.nsid(), io.ticket(command.cid()));
-        if op == Op::Flush && nsid == NSID_ALL {
-            return Ok(self.flush_all(ticket));
+        let (ticket, force_unit_access) = (io.ticket(command.cid()), io.is_durable(command));
+        let memory = &mut io.state.memory;
+        let planned = plan(command, &self.namespaces, force_unit_access, || {
+            let mut list = [0; RANGES_BYTES_MAX];
+            Ok(memory.ranges(command, &mut list)?.collect())
+        })?;
+        let Some(Planned { first, then }) = planned else { return Ok(None) };
+        let mut segments = 0;
+        if let Op::Read | Op::Write = first.op {
+            let is_read = first.op == Op::Read;
+            let direction = if is_read { Direction::ToDriver } else { Direction::FromDriver };
+            io.transfer(command, first.len_bytes, direction)?;
+            io.state.counts.add(is_read, first.len_bytes);
+            let before = self.segments.len();
+            self.segments.extend(io.state.memory.segments());
+            segments = self.segments.len() - before;
         }
-        let found = self.namespaces.iter().find(|it| it.nsid == nsid).copied();
-        let namespace = found.ok_or(Status::INVALID_NAMESPACE)?;
-        if namespace.read_only && !matches!(op, Op::Read | Op::Flush) {
-            return Err(Status::NAMESPACE_WRITE_PROTECTED);
-        }
-        let part = |(offset_bytes, len_bytes)| Part { nsid, op, offset_bytes, len_bytes };
-        let force_unit_access = io.is_durable(command);
-        let (mut then, mut segments) = (Vec::new(), 0);
-        let first = match op {
-            Op::Flush => Part::flush(nsid),
-            Op::WriteZeroes => {
-                // In the block layer, only writes support FUA.
-                then.extend(force_unit_access.then(|| Part::flush(nsid)));
-                part(namespace.range(command.first_block(), command.blocks())?)
-            }
-            Op::Discard => {
-                let mut list = [0; RANGES_BYTES_MAX];
-                let mut parts = Vec::new();
-                for range in io.state.memory.ranges(command, &mut list)? {
-                    parts.push(part(namespace.range(range.first_block, range.blocks)?));
-                }
-                let is_done = namespace.deallocates && command.cdw(11) & DEALLOCATE != 0;
-                if !is_done || parts.is_empty() {
-                    return Ok(None);
-                }
-                then = parts.split_off(1);
-                parts[0]
-            }
-            Op::Read | Op::Write => {
-                let range = namespace.range(command.first_block(), command.blocks())?;
-                let is_read = op == Op::Read;
-                let direction = if is_read { Direction::ToDriver } else { Direction::FromDriver };
-                io.transfer(command, range.1, direction)?;
-                io.state.counts.add(is_read, range.1);
-                let before = self.segments.len();
-                self.segments.extend(io.state.memory.segments());
-                segments = self.segments.len() - before;
-                part(range)
-            }
-        };
         Ok(Some(Operation { ticket, first, then, force_unit_access, segments }))
     }
 
     /// Makes a flush of all namespaces; `None` if there are no namespaces.
     fn flush_all(&self, ticket: Ticket) -> Option<Operation> {
-        let mut parts = self.namespaces.iter().map(|it| Part::flush(it.nsid));
-        let (first, then) = (parts.next()?, parts.collect());
+        let Planned { first, then } = Planned::flush_all(&self.namespaces)?;
         Some(Operation { ticket, first, then, force_unit_access: false, segments: 0 })
     }
 }

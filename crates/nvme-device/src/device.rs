@@ -1,6 +1,5 @@
 //! The controller as a PCI function.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,14 +9,12 @@ use qpair_memory::locks::Mutex;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::{DmaMemory, Mapping};
-use qpair_nvme_wire::command::feature;
 use qpair_nvme_wire::registers::{CSTS_READY, DOORBELLS, GONE};
 use qpair_pci::{IrqEvent, Listened, PciDevice, SharedArea, Stepped};
 
-use crate::admin::Admin;
+use crate::admin_state::AdminState;
 use crate::backend::{Backend, NamespaceInfo};
 use crate::control::Control;
-use crate::events::{Event, Events, NAMESPACES_CHANGED};
 use crate::features::Features;
 use crate::options::{ControllerOptions, Doorbells};
 use crate::queue::Pair;
@@ -65,7 +62,7 @@ pub struct NvmeController<B: Backend> {
     gone: AtomicBool,
     /// The table of open memory. The slots have copies, which are changed while this lock is held.
     table: Mutex<SharedTable>,
-    admin: Mutex<Admin>,
+    admin: Mutex<AdminState>,
     pub(crate) write_through: AtomicBool,
     pub(crate) entry_sizes: AtomicU32,
     config: Mutex<Config>,
@@ -96,7 +93,7 @@ impl<B: Backend> NvmeController<B> {
             status: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             table: Mutex::default(),
-            admin: Mutex::new(first_admin(&options)),
+            admin: Mutex::new(AdminState::new(&options)),
             write_through: AtomicBool::new(!options.volatile_write_cache),
             entry_sizes: AtomicU32::new(0),
             config: Mutex::new(Config::new(&IDENTITY, options.queues_max + 1)),
@@ -116,18 +113,10 @@ impl<B: Backend> NvmeController<B> {
     pub fn namespaces_changed(&self) {
         let now = self.backend.namespaces();
         let before = std::mem::replace(&mut *self.namespaces.lock(), now.clone());
-        let differs = |these: &[NamespaceInfo], others: &[NamespaceInfo]| {
-            these.iter().filter(|it| !others.contains(it)).map(|it| it.nsid).collect::<Vec<_>>()
-        };
-        let changed = [differs(&before, &now), differs(&now, &before)].concat();
-        if changed.is_empty() || self.status() & CSTS_READY == 0 {
+        if self.status() & CSTS_READY == 0 {
             return;
         }
-        let mut admin = self.admin();
-        admin.changed.extend(changed);
-        let wanted = admin.features.get(feature::ASYNC_EVENT, 0, 0).unwrap_or(0);
-        if wanted & NAMESPACES_CHANGED != 0 && admin.events.happen(Event::NamespacesChanged) {
-            drop(admin);
+        if self.admin().namespaces_changed(&before, &now) {
             self.call_attention(0);
         }
     }
@@ -164,7 +153,7 @@ impl<B: Backend> NvmeController<B> {
     /// Returns the largest transfer in bytes.
     #[inline]
     pub(crate) fn transfer_bytes_max(&self) -> u32 {
-        4096 << self.options.mdts
+        self.options.transfer_bytes_max()
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
@@ -176,16 +165,16 @@ impl<B: Backend> NvmeController<B> {
         self.table.lock()
     }
 
-    pub(crate) fn admin(&self) -> MutexGuard<'_, Admin> {
+    pub(crate) fn admin(&self) -> MutexGuard<'_, AdminState> {
         self.admin.lock()
     }
 
-    pub(crate) fn first_admin(&self) -> Admin {
-        first_admin(&self.options)
+    pub(crate) fn first_admin(&self) -> AdminState {
+        AdminState::new(&self.options)
     }
 
     pub(crate) fn first_features(&self) -> Features {
-        first_admin(&self.options).features
+        AdminState::new(&self.options).features
     }
 
     /// CSTS.
@@ -274,14 +263,6 @@ impl<B: Backend> NvmeController<B> {
             slot.lock().set_table(held);
         }
         self.backend.memory_changed(held);
-    }
-}
-
-fn first_admin(options: &ControllerOptions) -> Admin {
-    Admin {
-        features: Features::new(options.volatile_write_cache, options.queues_max),
-        events: Events::default(),
-        changed: BTreeSet::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use qpair_nvme_wire::Status;
+use qpair_nvme_wire::fabrics::DISCOVERY_LOG;
 
 use crate::logs::{CHANGED_NAMESPACES, ERRORS};
 
@@ -11,23 +12,28 @@ pub(crate) const REQUESTS_MAX: usize = 4;
 
 /// The optional event that namespaces have changed (Base §5.17.2.1, OAES).
 pub(crate) const NAMESPACES_CHANGED: u32 = 1 << 8;
+/// The optional event that the discovery log has changed.
+pub(crate) const DISCOVERY_CHANGED: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum Event {
     /// A doorbell was written with an invalid value.
     InvalidDoorbell,
     /// Namespaces were added or removed, or have another size.
     NamespacesChanged,
+    /// The discovery log has changed.
+    DiscoveryChanged,
 }
 
 impl Event {
-    const ALL: [Self; 2] = [Self::InvalidDoorbell, Self::NamespacesChanged];
+    const ALL: [Self; 3] = [Self::InvalidDoorbell, Self::NamespacesChanged, Self::DiscoveryChanged];
 
     /// Returns the event's type, and its information within the type.
     fn about(self) -> u32 {
         match self {
             Self::InvalidDoorbell => 0x01_00,
             Self::NamespacesChanged => 0x00_02,
+            Self::DiscoveryChanged => 0xF0_02,
         }
     }
 
@@ -36,7 +42,22 @@ impl Event {
         match self {
             Self::InvalidDoorbell => ERRORS,
             Self::NamespacesChanged => CHANGED_NAMESPACES,
+            Self::DiscoveryChanged => DISCOVERY_LOG,
         }
+    }
+
+    /// Returns the bits of the feature by which drivers enable the event; 0 if it is always enabled.
+    fn wanted(self) -> u32 {
+        match self {
+            Self::InvalidDoorbell => 0,
+            Self::NamespacesChanged => NAMESPACES_CHANGED,
+            Self::DiscoveryChanged => DISCOVERY_CHANGED,
+        }
+    }
+
+    /// Whether a driver whose feature has this value gets the event.
+    pub(crate) fn is_wanted(self, feature: u32) -> bool {
+        self.wanted() == 0 || self.wanted() & feature != 0
     }
 
     /// Returns dword 0 of the event's completion.
@@ -55,8 +76,9 @@ enum State {
     Masked,
 }
 
+/// The events of a controller, and the requests that wait for them.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub struct Events {
     requests: VecDeque<u16>,
     /// The state of each kind, in the order of [`Event::ALL`].
     states: [State; Event::ALL.len()],
@@ -65,7 +87,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
+    /// Adds a request that waits for an event.
+    ///
+    /// # Errors
+    /// A status, if too many wait.
+    pub fn request(&mut self, cid: u16) -> Result<(), Status> {
         if self.requests.len() >= REQUESTS_MAX {
             return Err(Status::ASYNC_EVENT_LIMIT);
         }
@@ -74,7 +100,7 @@ impl Events {
     }
 
     /// Aborts a request, which is answered next. Returns false if there is no such request.
-    pub(crate) fn abort(&mut self, cid: u16) -> bool {
+    pub fn abort(&mut self, cid: u16) -> bool {
         let at = self.requests.iter().position(|request| *request == cid);
         let found = at.and_then(|at| self.requests.remove(at));
         self.aborted.extend(found);
@@ -82,7 +108,7 @@ impl Events {
     }
 
     /// Notes that an event has happened. Returns whether there is a request to answer.
-    pub(crate) fn happen(&mut self, event: Event) -> bool {
+    pub fn happen(&mut self, event: Event) -> bool {
         let state = &mut self.states[event as usize];
         if *state == State::Silent {
             *state = State::News;
@@ -96,7 +122,7 @@ impl Events {
     }
 
     /// Takes the next request to answer, with its answer.
-    pub(crate) fn next(&mut self) -> Option<(u16, Status, u32)> {
+    pub fn take_next(&mut self) -> Option<(u16, Status, u32)> {
         if let Some(cid) = self.aborted.pop_front() {
             return Some((cid, Status::ABORT_REQUESTED, 0));
         }

@@ -14,8 +14,9 @@ const PLAIN: [(u8, u32); 6] = [
     (feature::ASYNC_EVENT, 0),
 ];
 
+/// The values of features.
 #[derive(Clone, Debug)]
-pub(crate) struct Features {
+pub struct Features {
     plain: [u32; PLAIN.len()],
     /// Whether there is a volatile write cache, and whether it is on.
     cache: Option<bool>,
@@ -31,11 +32,14 @@ impl Features {
     }
 
     /// Whether writes may stay in the cache.
-    pub(crate) fn is_cache_on(&self) -> bool {
+    #[must_use]
+    pub fn is_cache_on(&self) -> bool {
         self.cache == Some(true)
     }
 
-    pub(crate) fn queue_max(&self) -> u16 {
+    /// Returns the highest number of a queue that the driver may make.
+    #[must_use]
+    pub fn queue_max(&self) -> u16 {
         self.granted.unwrap_or(self.queues_max)
     }
 
@@ -44,7 +48,11 @@ impl Features {
         less_one | less_one << 16
     }
 
-    pub(crate) fn get(&self, number: u8, dword11: u32, vectors: u32) -> Result<u32, Status> {
+    /// Returns the value of a feature.
+    ///
+    /// # Errors
+    /// A status, if there is no such feature.
+    pub fn get(&self, number: u8, dword11: u32, vectors: u32) -> Result<u32, Status> {
         if let Some(at) = PLAIN.iter().position(|(plain, _)| *plain == number) {
             return Ok(self.plain[at]);
         }
@@ -58,7 +66,10 @@ impl Features {
     }
 
     /// Sets a feature. Returns dword 0 of the completion.
-    pub(crate) fn set(
+    ///
+    /// # Errors
+    /// A status, if there is no such feature, or the value is wrong.
+    pub fn set(
         &mut self,
         number: u8,
         value: u32,

@@ -7,12 +7,15 @@
 //! in the order of the queues' numbers.
 //!
 //! - [`Backend`]: the owner of the blocks. [`Io`]: a queue during one step, as a backend sees it.
+//! - [`AdminState`] and [`plan`]: admin and I/O commands without rings and memory, for controllers
+//!   of another transport.
 //! - [`Delegated`]: a backend that turns commands into operations for another thread.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
 mod admin;
+mod admin_state;
 mod backend;
 mod control;
 mod delegated;
@@ -21,14 +24,19 @@ mod events;
 mod features;
 mod logs;
 mod options;
+mod plan;
 mod prp;
 mod queue;
 mod ring;
 mod shadow;
 mod step;
 
+pub use admin_state::{AdminState, Traits};
 pub use backend::{Again, Backend, Counts, Io, Names, NamespaceInfo, Stop, Ticket};
 pub use delegated::{Delegated, Operation, Part, status_of};
 pub use device::NvmeController;
+pub use events::{Event, Events};
+pub use features::Features;
 pub use options::{ControllerOptions, Doorbells};
+pub use plan::{Planned, plan};
 pub use prp::{Direction, DriverMemory, RANGES_BYTES_MAX};

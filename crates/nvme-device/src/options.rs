@@ -45,6 +45,12 @@ pub struct ControllerOptions {
 }
 
 impl ControllerOptions {
+    /// Returns the largest transfer in bytes.
+    #[must_use]
+    pub fn transfer_bytes_max(&self) -> u32 {
+        4096 << self.mdts.min(10)
+    }
+
     /// Checks whether a controller can be created with these options.
     ///
     /// # Errors

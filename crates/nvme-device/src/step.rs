@@ -286,7 +286,8 @@ impl<B: Backend> NvmeController<B> {
         }
         while completion.room(1, heads).0 > 0 {
             let later = state.answered.pop_front().map(|(cid, status)| (cid, status, 0));
-            let Some((cid, status, result)) = later.or_else(|| self.admin().events.next()) else {
+            let Some((cid, status, result)) = later.or_else(|| self.admin().events.take_next())
+            else {
                 break;
             };
             completion.post(0, queue.head, cid, status, result)?;

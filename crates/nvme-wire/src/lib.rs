@@ -10,6 +10,7 @@
 
 pub mod command;
 pub mod completion;
+pub mod fabrics;
 pub mod identify;
 pub mod registers;
 pub mod status;

@@ -18,9 +18,13 @@ impl Status {
     pub const ABORTED_SQ_DELETED: Self = Self::passing(0, 0x08);
     pub const INVALID_NAMESPACE: Self = Self::lasting(0, 0x0B);
     pub const COMMAND_SEQUENCE_ERROR: Self = Self::lasting(0, 0x0C);
+    pub const INVALID_SGL_LENGTH: Self = Self::lasting(0, 0x0F);
+    pub const INVALID_SGL_TYPE: Self = Self::lasting(0, 0x11);
     pub const INVALID_PRP_OFFSET: Self = Self::lasting(0, 0x13);
     pub const NAMESPACE_WRITE_PROTECTED: Self = Self::lasting(0, 0x20);
+    pub const KEEP_ALIVE_INVALID: Self = Self::lasting(0, 0x19);
     pub const COMMAND_INTERRUPTED: Self = Self::passing(0, 0x21);
+    pub const TRANSIENT_TRANSPORT_ERROR: Self = Self::passing(0, 0x22);
     pub const LBA_OUT_OF_RANGE: Self = Self::lasting(0, 0x80);
     pub const CAPACITY_EXCEEDED: Self = Self::lasting(0, 0x81);
     pub const NAMESPACE_NOT_READY: Self = Self::passing(0, 0x82);
@@ -34,6 +38,10 @@ impl Status {
     pub const INVALID_QUEUE_DELETION: Self = Self::lasting(1, 0x0C);
     pub const FEATURE_NOT_SAVEABLE: Self = Self::lasting(1, 0x0D);
     pub const FEATURE_NOT_CHANGEABLE: Self = Self::lasting(1, 0x0E);
+    pub const CONNECT_FORMAT: Self = Self::lasting(1, 0x80);
+    pub const CONTROLLER_BUSY: Self = Self::passing(1, 0x81);
+    pub const CONNECT_INVALID_PARAMETER: Self = Self::lasting(1, 0x82);
+    pub const CONNECT_INVALID_HOST: Self = Self::lasting(1, 0x84);
     pub const WRITE_FAULT: Self = Self::passing(2, 0x80);
     pub const UNRECOVERED_READ_ERROR: Self = Self::lasting(2, 0x81);
     pub const COMPARE_FAILURE: Self = Self::lasting(2, 0x85);
@@ -80,8 +88,8 @@ impl Status {
         const EOPNOTSUPP: i32 = 95;
         const ECANCELED: i32 = 125;
         match (self.kind(), self.code()) {
-            // Command interrupted; namespace not ready.
-            (0, 0x21 | 0x82) if !self.do_not_retry() => EAGAIN,
+            // Command interrupted; transient transport error; namespace not ready.
+            (0, 0x21 | 0x22 | 0x82) if !self.do_not_retry() => EAGAIN,
             // Invalid opcode; the drive does not know the verb.
             (0, 0x01) => EOPNOTSUPP,
             // Invalid field, LBA out of range; conflicting attributes, invalid protection

@@ -18,6 +18,7 @@ mod disk;
 mod memory;
 mod metrics;
 mod nbd;
+mod nvme_tcp;
 mod nvmf;
 mod poll_time;
 mod queue;
@@ -25,6 +26,7 @@ mod rpc;
 mod scsi;
 mod service;
 mod session;
+mod stream;
 mod target;
 mod unit;
 mod worker;
@@ -38,6 +40,7 @@ pub use disk::{Disk, DiskCounters};
 pub use metrics::{MetricsAddress, MetricsServer, escaped, put_metric};
 pub use nbd::{NbdExport, NbdServerInfo};
 pub use qpair_nbd::Address as NbdAddress;
+pub use qpair_nvme_tcp::HostPort;
 pub use rpc::{
     ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcCounters, RpcLimits, RpcServer,
     reference,

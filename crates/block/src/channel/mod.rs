@@ -7,5 +7,7 @@ pub(crate) mod holding;
 pub(crate) mod member;
 pub(crate) mod poller;
 pub(crate) mod ready;
+pub(crate) mod reconnection;
 pub(crate) mod serial;
 pub(crate) mod slots;
+pub(crate) mod unflushed_writes;

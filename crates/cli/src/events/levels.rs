@@ -4,11 +4,12 @@ use qpair_serve::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "qpair_drivers",
     "qpair_mpt3sas",
     "qpair_nbd",
     "qpair_nvme",
+    "qpair_nvme_tcp",
     "qpair_scsi",
     "qpair_serve",
     "qpair_vfio_user",

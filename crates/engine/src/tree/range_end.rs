@@ -10,12 +10,15 @@ use super::{Batch, Direction, Pace, Tree};
 /// A key and its value.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
+/// The lower and the upper bound of a range.
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// The records of a range in groups.
 #[derive(Default)]
 struct Groups {
     /// The lower and the upper bound of the range, if one of them is a long key. The bounds of the
     /// scan have the keys of groups in their place.
-    bounds: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
+    bounds: Option<Bounds>,
     /// The records of the last group that were not given out yet, the next one last.
     opened: Vec<Record>,
 }
@@ -186,7 +189,7 @@ impl RangeEnd {
     }
 }
 
-fn is_between((low, high): &(Bound<Vec<u8>>, Bound<Vec<u8>>), key: &[u8]) -> bool {
+fn is_between((low, high): &Bounds, key: &[u8]) -> bool {
     let is_above = match low {
         Bound::Included(low) => key >= low.as_slice(),
         Bound::Excluded(low) => key > low.as_slice(),

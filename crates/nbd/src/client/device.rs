@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use qpair_block::{BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result};
+use qpair_block::{
+    BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result, UnflushedWrites,
+};
 
 use super::channel::{NbdChannel, Setting};
 use super::handshake::Facts;
-use super::reconnection::Peer;
-use super::writes::Writes;
+use super::peer::Peer;
 use crate::Address;
 use crate::wire::export_flag as flag;
 
@@ -42,7 +43,7 @@ pub struct NbdDevice {
     facts: Facts,
     channels: Arc<AtomicU32>,
     resets: Arc<AtomicU64>,
-    writes: Arc<Writes>,
+    writes: Arc<UnflushedWrites>,
 }
 
 /// Splits a name into the address and the export. The path of a UNIX socket ends where there is a

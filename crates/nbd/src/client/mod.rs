@@ -3,7 +3,6 @@
 mod channel;
 mod device;
 mod handshake;
-mod reconnection;
-mod writes;
+mod peer;
 
 pub use device::{NbdDevice, NbdOptions};

@@ -13,7 +13,7 @@ use qpair_nbd::server::{Negotiation, Settled};
 use qpair_nbd::wire::reply::{put_data, put_end, put_simple};
 use qpair_nbd::wire::{Errno, Request, Style};
 
-use super::output::Output;
+use crate::stream::Output;
 
 /// The most commands of a client under way.
 const COMMANDS_MAX: usize = 256;

@@ -7,8 +7,8 @@ use qpair_nbd::wire::export_flag as flag;
 use qpair_nbd::wire::handshake::BlockSizes;
 use qpair_nbd::wire::{Extent, PAYLOAD_BYTES_MAX};
 
-use super::pool::LARGE_BYTES;
 use crate::disk::Disk;
+use crate::stream::LARGE_BYTES;
 
 /// A disk that a server exports under its name.
 #[derive(Clone, Debug)]

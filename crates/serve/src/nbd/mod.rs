@@ -2,11 +2,8 @@
 //! of its clients.
 
 mod client;
-mod door;
 mod exports;
 mod hall;
-mod output;
-mod pool;
 mod server;
 mod serving;
 

@@ -196,12 +196,14 @@ impl Controller {
     }
 }
 
-fn blocks_of(namespace: &Namespace) -> u64 {
+/// Returns the number of blocks of a namespace now.
+pub(crate) fn blocks_of(namespace: &Namespace) -> u64 {
     let device = &namespace.disk.device;
     device.size_bytes() / u64::from(device.info().logical_block_bytes)
 }
 
-fn described(namespace: &Namespace, blocks: u64) -> NamespaceInfo {
+/// Describes a namespace to drivers.
+pub(crate) fn described(namespace: &Namespace, blocks: u64) -> NamespaceInfo {
     let (info, uuid) = (namespace.disk.device.info(), namespace.uuid);
     NamespaceInfo {
         nsid: namespace.nsid,

@@ -1,17 +1,19 @@
 //! The registry of subsystems by name, and the sockets of their controllers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_device::{ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController};
+use qpair_nvme_tcp::HostPort;
 use qpair_pci::PciDevice;
 use qpair_vfio_user::{Server, ServerOptions};
 
 use super::controller::{Controller, ControllerOptions};
 use super::subsystem::{Namespace, Post, Subsystem};
 use crate::disk::Disk;
+use crate::nvme_tcp::{Directory, Portal};
 use crate::unit::Unit;
 use crate::workers::{Placed, Workers};
 
@@ -83,6 +85,10 @@ pub(crate) struct SubsystemInfo {
     pub(crate) paths: Vec<PathBuf>,
     /// Whether a driver is connected to one of the controllers.
     pub(crate) has_client: bool,
+    /// The hosts that may connect over TCP; `None`: all.
+    pub(crate) hosts: Option<BTreeSet<String>>,
+    /// The addresses at which it is served over TCP.
+    pub(crate) tcp_addresses: Vec<HostPort>,
 }
 
 /// All subsystems.
@@ -90,6 +96,10 @@ pub(crate) struct SubsystemInfo {
 pub(crate) struct Nvmf {
     workers: Arc<Workers>,
     pub(crate) transport: Option<Transport>,
+    /// Whether the transport over TCP was created.
+    pub(crate) has_tcp: bool,
+    portals: Vec<Portal>,
+    directory: Arc<Directory>,
     all: BTreeMap<String, Entry>,
 }
 
@@ -100,7 +110,14 @@ fn busy(what: &str) -> Error {
 
 impl Nvmf {
     pub(crate) fn new(workers: Arc<Workers>) -> Self {
-        Self { workers, transport: None, all: BTreeMap::new() }
+        Self {
+            workers,
+            transport: None,
+            has_tcp: false,
+            portals: Vec::new(),
+            directory: Arc::default(),
+            all: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn has(&self, nqn: &str) -> bool {
@@ -149,8 +166,15 @@ impl Nvmf {
         }
         let entry = self.all.remove(nqn);
         let Some(Entry { subsystem, controllers }) = entry else { return Ok(Vec::new()) };
+        let disks = subsystem.namespaces().into_iter().map(|it| it.disk).collect();
         drop(controllers);
-        Ok(subsystem.namespaces().into_iter().map(|it| it.disk).collect())
+        // The portals release the disks before this returns.
+        subsystem.change(Vec::clear);
+        for portal in self.portals.iter().filter(|portal| portal.has(&subsystem)) {
+            portal.remove(&subsystem);
+        }
+        self.portals.retain(|portal| !portal.is_empty());
+        Ok(disks)
     }
 
     /// Makes a disk a namespace, under the number that is asked for or else the first free one.
@@ -288,6 +312,69 @@ impl Nvmf {
         Ok(())
     }
 
+    /// Serves a subsystem to hosts over TCP. Returns the address, with the port that was chosen if
+    /// the port was 0.
+    ///
+    /// # Errors
+    /// `NotFound` without the subsystem; `Exists` if it is served at the address already; else the
+    /// error of listening.
+    pub(crate) fn listen_tcp(&mut self, nqn: &str, address: &HostPort) -> Result<HostPort> {
+        let subsystem = self.get(nqn)?.subsystem.clone();
+        let at = self.portals.iter().position(|portal| portal.address() == address);
+        if let Some(portal) = at.map(|at| &self.portals[at]) {
+            if portal.has(&subsystem) {
+                let context = format!("{nqn} is served at {address} already");
+                return Err(Error::new(ErrorKind::Exists, context));
+            }
+            portal.add(&subsystem)?;
+            return Ok(portal.address().clone());
+        }
+        let portal = Portal::start(address, &self.directory, &self.workers)?;
+        portal.add(&subsystem)?;
+        let address = portal.address().clone();
+        self.portals.push(portal);
+        Ok(address)
+    }
+
+    /// Ends the connections of a subsystem's hosts at an address, and serves it there no longer.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn unlisten_tcp(&mut self, nqn: &str, address: &HostPort) -> Result<()> {
+        let subsystem = self.get(nqn)?.subsystem.clone();
+        let is_it = |portal: &&Portal| portal.address() == address && portal.has(&subsystem);
+        let portal = self.portals.iter().find(is_it).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{nqn} is not served at {address}"))
+        })?;
+        portal.remove(&subsystem);
+        self.portals.retain(|portal| !portal.is_empty());
+        Ok(())
+    }
+
+    /// Changes the hosts that may connect to a subsystem over TCP; `None`: all.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn change_hosts(
+        &mut self,
+        nqn: &str,
+        change: impl FnOnce(&mut Option<BTreeSet<String>>),
+    ) -> Result<()> {
+        self.get(nqn)?.subsystem.change_hosts(change);
+        self.directory.changed();
+        Ok(())
+    }
+
+    /// Returns the number of connections over TCP.
+    pub(crate) fn tcp_clients(&self) -> usize {
+        self.portals.iter().map(Portal::clients).sum()
+    }
+
+    /// Whether a subsystem is served over TCP.
+    pub(crate) fn has_portals(&self) -> bool {
+        !self.portals.is_empty()
+    }
+
     /// Returns descriptions of all subsystems, sorted by name.
     pub(crate) fn infos(&self) -> Vec<SubsystemInfo> {
         let info = |entry: &Entry| {
@@ -301,6 +388,13 @@ impl Nvmf {
                 addresses: entry.controllers.iter().map(|it| it.address.clone()).collect(),
                 paths: entry.controllers.iter().map(|it| it.post.path.clone()).collect(),
                 has_client: it.has_client(),
+                hosts: it.hosts(),
+                tcp_addresses: self
+                    .portals
+                    .iter()
+                    .filter(|portal| portal.has(it))
+                    .map(|portal| portal.address().clone())
+                    .collect(),
             }
         };
         self.all.values().map(info).collect()

@@ -4,6 +4,7 @@
 //! [`Subsystem::change`] that removed it has not returned.
 
 use qpair_memory::locks::Mutex;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +34,8 @@ pub(crate) struct Subsystem {
     /// A number that is incremented with each change of the namespaces.
     version: AtomicU64,
     posts: Mutex<Vec<Arc<Post>>>,
+    /// The hosts that may connect over a network; `None`: all.
+    hosts: Mutex<Option<BTreeSet<String>>>,
 }
 
 /// The state that a controller shares with its manager.
@@ -93,6 +96,7 @@ impl Subsystem {
             namespaces: Mutex::default(),
             version: AtomicU64::new(0),
             posts: Mutex::default(),
+            hosts: Mutex::default(),
         })
     }
 
@@ -123,6 +127,21 @@ impl Subsystem {
             // One that has panicked has nothing left to say.
             drop(post.news.wait_while(settled, |settled| *settled < version));
         }
+    }
+
+    /// Whether a host of this name may connect over a network.
+    pub(crate) fn is_allowed(&self, host: &str) -> bool {
+        self.hosts.lock().as_ref().is_none_or(|hosts| hosts.contains(host))
+    }
+
+    /// Returns the hosts that may connect over a network; `None`: all.
+    pub(crate) fn hosts(&self) -> Option<BTreeSet<String>> {
+        self.hosts.lock().clone()
+    }
+
+    /// Changes the hosts that may connect over a network. Those that are connected stay.
+    pub(crate) fn change_hosts(&self, change: impl FnOnce(&mut Option<BTreeSet<String>>)) {
+        change(&mut self.hosts.lock());
     }
 
     /// Adds a controller.

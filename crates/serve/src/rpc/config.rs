@@ -67,6 +67,7 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
         "nbd_create_server" => ("nbd_delete_server".into(), &["address"]),
         "nvmf_create_transport" => ("nvmf_delete_transport".into(), &["trtype"]),
         "nvmf_create_subsystem" => ("nvmf_delete_subsystem".into(), &["nqn"]),
+        "nvmf_subsystem_add_host" => ("nvmf_subsystem_remove_host".into(), &["nqn", "host"]),
         "nvmf_subsystem_add_listener" => {
             ("nvmf_subsystem_remove_listener".into(), &["nqn", "listen_address"])
         }

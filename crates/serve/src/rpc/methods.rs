@@ -22,8 +22,9 @@ use super::nvme::{
 };
 use super::nvmf::{
     nvmf_create_subsystem, nvmf_create_transport, nvmf_delete_subsystem, nvmf_delete_transport,
-    nvmf_get_subsystems, nvmf_subsystem_add_listener, nvmf_subsystem_add_ns,
-    nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
+    nvmf_get_subsystems, nvmf_subsystem_add_host, nvmf_subsystem_add_listener,
+    nvmf_subsystem_add_ns, nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener,
+    nvmf_subsystem_remove_ns,
 };
 use super::params::{Failure, Params, Result};
 use super::scsi::{
@@ -95,8 +96,10 @@ methods! {
     nvmf_delete_subsystem,
     nvmf_delete_transport,
     nvmf_get_subsystems,
+    nvmf_subsystem_add_host,
     nvmf_subsystem_add_listener,
     nvmf_subsystem_add_ns,
+    nvmf_subsystem_remove_host,
     nvmf_subsystem_remove_listener,
     nvmf_subsystem_remove_ns,
     rpc_get_methods,

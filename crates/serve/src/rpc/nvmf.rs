@@ -1,5 +1,8 @@
 //! Subsystems, their namespaces, and their controllers for drivers.
 
+use std::collections::BTreeSet;
+
+use qpair_nvme_tcp::HostPort;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -9,6 +12,7 @@ use crate::bdevs::uuid_of;
 use crate::nvmf::{SubsystemInfo, Transport};
 
 const VFIOUSER: &str = "VFIOUSER";
+const TCP: &str = "TCP";
 /// The number of namespaces of a subsystem if the call does not set it.
 const NAMESPACES: u64 = 32;
 const NAMESPACES_MAX: u64 = 1024;
@@ -31,12 +35,21 @@ fn failed(error: qpair_block::Error) -> Failure {
     }
 }
 
-/// Refuses all transport types but VFIOUSER.
-fn check_trtype(trtype: &str) -> Result<()> {
-    match trtype.eq_ignore_ascii_case(VFIOUSER) {
-        true => Ok(()),
-        false => Err(Failure::params(format!("Transport type '{trtype}' unavailable"))),
-    }
+/// The way by which drivers or hosts reach a subsystem.
+enum Listen {
+    VfioUser(String),
+    Tcp(HostPort),
+}
+
+/// Returns the known name of a transport type.
+fn trtype_of(trtype: &str) -> Result<&'static str> {
+    let known = [VFIOUSER, TCP].into_iter().find(|it| trtype.eq_ignore_ascii_case(it));
+    known.ok_or_else(|| Failure::params(format!("Transport type '{trtype}' unavailable")))
+}
+
+/// Returns the name of a host's permission in the list of calls.
+fn host_of(nqn: &str, host: &str) -> String {
+    format!("host {host} of {nqn}")
 }
 
 /// Returns the requested number, or else the default, if it is within the bounds.
@@ -60,7 +73,15 @@ pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Re
     // An option of the TCP transport.
     params.flag("c2h_success")?;
     params.finish()?;
-    check_trtype(&trtype)?;
+    if trtype_of(&trtype)? == TCP {
+        // The limits of hosts are those of the blocks that all connections of a worker share.
+        if std::mem::replace(&mut manager.nvmf().has_tcp, true) {
+            return Err(Failure::new(-32603, format!("Transport type '{TCP}' already exists")));
+        }
+        let params = kept(&[("trtype", json!(TCP))]);
+        manager.made("nvmf", TCP, "nvmf_create_transport", params);
+        return Ok(json!(true));
+    }
     let usual = Transport::default();
     let entries = within("max_queue_depth", depth, usual.queue_entries_max.into(), [2, 65536])?;
     let pairs = within("max_io_qpairs_per_ctrlr", queues, usual.queues_max.into(), [1, 511])?;
@@ -91,8 +112,19 @@ pub(super) fn nvmf_create_transport(manager: &Manager, mut params: Params) -> Re
 pub(super) fn nvmf_delete_transport(manager: &Manager, mut params: Params) -> Result<Value> {
     let trtype = params.name("trtype")?;
     params.finish()?;
-    check_trtype(&trtype)?;
+    let trtype = trtype_of(&trtype)?;
     let mut nvmf = manager.nvmf();
+    if trtype == TCP {
+        if nvmf.has_portals() {
+            return Err(Failure::new(-16, "Device or resource busy: there are listeners"));
+        }
+        if !std::mem::take(&mut nvmf.has_tcp) {
+            return Err(Failure::params(format!("there is no transport of the type {TCP}")));
+        }
+        drop(nvmf);
+        manager.unmade("nvmf", TCP);
+        return Ok(json!(true));
+    }
     if nvmf.has_controllers() {
         return Err(Failure::new(-16, "Device or resource busy: there are controllers"));
     }
@@ -108,7 +140,7 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     let (serial, model) = (params.text("serial_number")?, params.text("model_number")?);
     let most = params.number("max_namespaces")?;
     // Any driver that can connect to a controller's socket may use the controller, because a driver
-    // has no name in vfio-user.
+    // has no name in vfio-user. Hosts over TCP have names.
     let any_host = params.flag("allow_any_host")?;
     params.finish()?;
     let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;
@@ -128,7 +160,12 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
         let message = "a serial number has at most 20 printable characters, a model 40";
         return Err(Failure::params(message));
     }
-    manager.nvmf().create(&nqn, serial_number, model_number, most as u32).map_err(failed)?;
+    let mut nvmf = manager.nvmf();
+    nvmf.create(&nqn, serial_number, model_number, most as u32).map_err(failed)?;
+    if !any_host {
+        nvmf.change_hosts(&nqn, |hosts| *hosts = Some(BTreeSet::new())).map_err(failed)?;
+    }
+    drop(nvmf);
     let params = kept(&[
         ("nqn", json!(nqn)),
         ("serial_number", json!(serial)),
@@ -150,7 +187,13 @@ pub(super) fn nvmf_delete_subsystem(manager: &Manager, mut params: Params) -> Re
         bdevs.claim(&disk.name, false);
     }
     drop(bdevs);
-    if let Some(SubsystemInfo { namespaces, addresses, .. }) = info {
+    if let Some(SubsystemInfo { namespaces, addresses, tcp_addresses, hosts, .. }) = info {
+        for address in tcp_addresses {
+            manager.unmade("nvmf", &controller_of(&nqn, &address.to_string()));
+        }
+        for host in hosts.iter().flatten() {
+            manager.unmade("nvmf", &host_of(&nqn, host));
+        }
         for namespace in namespaces {
             manager.unmade("nvmf", &namespace_of(&nqn, namespace.nsid));
         }
@@ -198,29 +241,48 @@ pub(super) fn nvmf_subsystem_remove_ns(manager: &Manager, mut params: Params) ->
     Ok(json!(true))
 }
 
-/// Takes a controller's address from the parameter `listen_address`.
-fn address(params: &mut Params) -> Result<String> {
+/// Takes the parameter `listen_address`.
+fn address(params: &mut Params) -> Result<Listen> {
     let mut address = params.fields("listen_address")?;
     let trtype = address.name("trtype")?;
     let traddr = address.name("traddr")?;
-    // Parameters of network transports: accepted and ignored.
     address.text("adrfam")?;
-    address.text("trsvcid")?;
+    let trsvcid = address.text("trsvcid")?;
     address.finish()?;
-    check_trtype(&trtype)?;
+    if trtype_of(&trtype)? == TCP {
+        let port = trsvcid.map_or(Ok(qpair_nvme_tcp::address::PORT), |text| text.parse());
+        let port = port.map_err(|_| Failure::params("trsvcid is not a port"))?;
+        let is_bare = traddr.contains(':') && !traddr.starts_with('[');
+        let host = if is_bare { format!("[{traddr}]") } else { traddr };
+        return Ok(Listen::Tcp(HostPort { host, port }));
+    }
     match traddr.is_empty() {
         true => Err(Failure::params("traddr is not a path")),
-        false => Ok(traddr),
+        false => Ok(Listen::VfioUser(traddr)),
     }
 }
 
 pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params) -> Result<Value> {
     let nqn = params.name("nqn")?;
-    let traddr = address(&mut params)?;
+    let listen = address(&mut params)?;
     params.finish()?;
-    let path = manager.folder.join(&traddr);
-    manager.nvmf().listen(&nqn, &traddr, &path).map_err(failed)?;
-    let address = json!({"trtype": VFIOUSER, "traddr": traddr});
+    let (traddr, address) = match listen {
+        Listen::VfioUser(traddr) => {
+            let path = manager.folder.join(&traddr);
+            manager.nvmf().listen(&nqn, &traddr, &path).map_err(failed)?;
+            let address = json!({"trtype": VFIOUSER, "traddr": traddr});
+            (traddr, address)
+        }
+        Listen::Tcp(address) => {
+            let mut nvmf = manager.nvmf();
+            if !nvmf.has_tcp {
+                let context = format!("there is no transport of the type {TCP}");
+                return Err(Failure::params(context));
+            }
+            let address = nvmf.listen_tcp(&nqn, &address).map_err(failed)?;
+            (address.to_string(), tcp_in_json(&address))
+        }
+    };
     let params = kept(&[("nqn", json!(nqn)), ("listen_address", address)]);
     let what = controller_of(&nqn, &traddr);
     manager.made("nvmf", &what, "nvmf_subsystem_add_listener", params);
@@ -232,11 +294,104 @@ pub(super) fn nvmf_subsystem_remove_listener(
     mut params: Params,
 ) -> Result<Value> {
     let (nqn, force) = (params.name("nqn")?, params.flag("force")?);
-    let traddr = address(&mut params)?;
+    let listen = address(&mut params)?;
     params.finish()?;
-    manager.nvmf().unlisten(&nqn, &traddr, force).map_err(failed)?;
+    let traddr = match listen {
+        Listen::VfioUser(traddr) => {
+            manager.nvmf().unlisten(&nqn, &traddr, force).map_err(failed)?;
+            traddr
+        }
+        // Hosts reconnect by themselves when the listener is back.
+        Listen::Tcp(address) => {
+            manager.nvmf().unlisten_tcp(&nqn, &address).map_err(failed)?;
+            address.to_string()
+        }
+    };
     manager.unmade("nvmf", &controller_of(&nqn, &traddr));
     Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> Result<Value> {
+    let (nqn, host) = (params.name("nqn")?, params.name("host")?);
+    params.finish()?;
+    let mut is_new = true;
+    let mut nvmf = manager.nvmf();
+    nvmf.change_hosts(&nqn, |hosts| {
+        if let Some(hosts) = hosts {
+            is_new = hosts.insert(host.clone());
+        }
+    })
+    .map_err(failed)?;
+    drop(nvmf);
+    if is_new {
+        let params = kept(&[("nqn", json!(nqn)), ("host", json!(host))]);
+        manager.made("nvmf", &host_of(&nqn, &host), "nvmf_subsystem_add_host", params);
+    }
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_remove_host(manager: &Manager, mut params: Params) -> Result<Value> {
+    let (nqn, host) = (params.name("nqn")?, params.name("host")?);
+    params.finish()?;
+    let mut was_there = false;
+    let mut nvmf = manager.nvmf();
+    nvmf.change_hosts(&nqn, |hosts| {
+        was_there = hosts.as_mut().is_some_and(|hosts| hosts.remove(&host));
+    })
+    .map_err(failed)?;
+    drop(nvmf);
+    if !was_there {
+        return Err(Failure::params(format!("{host} is not a host of {nqn}")));
+    }
+    manager.unmade("nvmf", &host_of(&nqn, &host));
+    Ok(json!(true))
+}
+
+fn tcp_in_json(address: &HostPort) -> Value {
+    let HostPort { host, port } = address;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let family = if host.starts_with('[') { "IPv6" } else { "IPv4" };
+    json!({"trtype": TCP, "adrfam": family, "traddr": bare, "trsvcid": port.to_string()})
+}
+
+impl Manager {
+    /// Serves devices as namespaces of a new subsystem over TCP, for the command line: a saved
+    /// configuration does not have the subsystem, which comes back with the same command line.
+    /// Without hosts, all may connect.
+    ///
+    /// # Errors
+    /// The message of a call.
+    pub fn serve_nvme_tcp(
+        &self,
+        address: &HostPort,
+        nqn: &str,
+        names: &[String],
+        hosts: &[String],
+    ) -> std::result::Result<HostPort, String> {
+        let call = |method: &str, params: Value| {
+            self.call(method, Some(params)).map_err(|failure| failure.message)
+        };
+        if !self.nvmf().has_tcp {
+            call("nvmf_create_transport", json!({"trtype": TCP}))?;
+        }
+        let all = hosts.is_empty();
+        call("nvmf_create_subsystem", json!({"nqn": nqn, "allow_any_host": all}))?;
+        for host in hosts {
+            call("nvmf_subsystem_add_host", json!({"nqn": nqn, "host": host}))?;
+            self.unmade("nvmf", &host_of(nqn, host));
+        }
+        for name in names {
+            let namespace = json!({"bdev_name": name});
+            let params = json!({"nqn": nqn, "namespace": namespace});
+            let nsid = call("nvmf_subsystem_add_ns", params)?;
+            let nsid = nsid.as_u64().unwrap_or_default() as u32;
+            self.unmade("nvmf", &namespace_of(nqn, nsid));
+        }
+        let address = self.nvmf().listen_tcp(nqn, address).map_err(|error| error.to_string())?;
+        self.unmade("nvmf", nqn);
+        self.unmade("nvmf", TCP);
+        Ok(address)
+    }
 }
 
 pub(super) fn nvmf_get_subsystems(manager: &Manager, mut params: Params) -> Result<Value> {
@@ -275,12 +430,14 @@ fn in_json(info: &SubsystemInfo) -> Value {
         })
         .collect();
     let address = |traddr: &String| json!({"trtype": VFIOUSER, "adrfam": "", "traddr": traddr, "trsvcid": ""});
+    let tcp = info.tcp_addresses.iter().map(tcp_in_json);
+    let hosts = info.hosts.iter().flatten().map(|host| json!({"nqn": host}));
     json!({
         "nqn": info.nqn,
         "subtype": "NVMe",
-        "listen_addresses": info.addresses.iter().map(address).collect::<Vec<_>>(),
-        "allow_any_host": true,
-        "hosts": [],
+        "listen_addresses": info.addresses.iter().map(address).chain(tcp).collect::<Vec<_>>(),
+        "allow_any_host": info.hosts.is_none(),
+        "hosts": hosts.collect::<Vec<_>>(),
         "serial_number": info.serial,
         "model_number": info.model,
         "max_namespaces": info.namespaces_max,

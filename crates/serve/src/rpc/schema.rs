@@ -82,7 +82,7 @@ const READ_ONLY: Param = may("readonly", Flag, "It is only read.");
 
 const CONTROLLER: Param = need("ctrlr", Text, "The name of the socket.");
 const NQN: Param = need("nqn", Text, "The subsystem's name.");
-const TRTYPE: Param = need("trtype", Text, "`VFIOUSER`.");
+const TRTYPE: Param = need("trtype", Text, "`VFIOUSER` or `TCP`.");
 const BY_FORCE: Param = may("force", Flag, "Also if a driver has it. qpair's own.");
 const LISTEN_ADDRESS: Param = need(
     "listen_address",
@@ -91,10 +91,10 @@ const LISTEN_ADDRESS: Param = need(
         need(
             "traddr",
             Text,
-            "The socket; or a folder, where it is called `cntrl`. From the target's folder on.",
+            "The socket; or a folder, where it is called `cntrl`. From the target's folder on. Of TCP: an address of this machine.",
         ),
-        may("adrfam", Text, "There is no network."),
-        may("trsvcid", Text, "The same."),
+        may("adrfam", Text, "Accepted and ignored."),
+        may("trsvcid", Text, "The port of TCP; 4420 if left out."),
     ]),
     "Where it is.",
 );
@@ -466,7 +466,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
             may(
                 "allow_any_host",
                 Flag,
-                "Any process that reaches a socket may have it in any case.",
+                "Any host may connect over TCP. Any process that reaches a socket may in any case.",
             ),
             no("ana_reporting"),
             no("passthrough"),
@@ -530,8 +530,21 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "a list of subsystems",
     ),
     of(
+        "nvmf_subsystem_add_host",
+        "Lets a host connect over TCP.",
+        &[
+            NQN,
+            need("host", Text, "Its name, an NQN."),
+            no("psk"),
+            no("dhchap_key"),
+            no("dhchap_ctrlr_key"),
+            no("tgt_name"),
+        ],
+        TRUE,
+    ),
+    of(
         "nvmf_subsystem_add_listener",
-        "Makes a controller, for one driver at a time, over vfio-user.",
+        "Makes a controller, for one driver at a time, over vfio-user; or serves hosts over TCP.",
         &[
             NQN,
             LISTEN_ADDRESS,
@@ -566,6 +579,12 @@ pub(super) const SCHEMAS: &[Schema] = &[
             no("tgt_name"),
         ],
         "the namespace's number",
+    ),
+    of(
+        "nvmf_subsystem_remove_host",
+        "Lets a host connect no more. Its connections stay.",
+        &[NQN, need("host", Text, "Its name, an NQN."), no("tgt_name")],
+        TRUE,
     ),
     of(
         "nvmf_subsystem_remove_listener",

@@ -16,8 +16,8 @@ use clap::Args;
 use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
-    BlkOptions, ConfigChange, ConfigFault, Manager, MetricsAddress, MetricsServer, NbdAddress,
-    OpenFile, RpcServer, Target, TargetOptions,
+    BlkOptions, ConfigChange, ConfigFault, HostPort, Manager, MetricsAddress, MetricsServer,
+    NbdAddress, OpenFile, RpcServer, Target, TargetOptions,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
@@ -76,6 +76,9 @@ Examples:
   qpair target --folder /run/qpair --disk data=data.img --nbd unix:/run/qpair/nbd.sock
   nbdinfo 'nbd+unix:///data?socket=/run/qpair/nbd.sock'
 
+  qpair target --folder /run/qpair --disk data=data.img --nvme-tcp 0.0.0.0:4420
+  nvme connect -t tcp -a HOST -n nqn.2026-11.invalid.qpair:target
+
   qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
   qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M
@@ -101,6 +104,24 @@ pub(crate) struct TargetCommand {
     /// vhost-user
     #[arg(long, value_name = "ADDRESS", requires = "disk")]
     nbd: Option<NbdAddress>,
+
+    /// Serve the disks to hosts over NVMe/TCP at HOST:PORT, as namespaces of one subsystem, and not
+    /// by vhost-user
+    #[arg(long, value_name = "HOST:PORT", requires = "disk", conflicts_with = "nbd")]
+    nvme_tcp: Option<HostPort>,
+
+    /// Name of the subsystem over NVMe/TCP
+    #[arg(
+        long,
+        value_name = "NQN",
+        requires = "nvme_tcp",
+        default_value = "nqn.2026-11.invalid.qpair:target"
+    )]
+    nqn: String,
+
+    /// Host that may connect over NVMe/TCP; may be repeated [default: all]
+    #[arg(long, value_name = "NQN", requires = "nvme_tcp")]
+    allow_host: Vec<String>,
 
     /// Accept JSON-RPC calls at this socket, only from the owner of this process
     #[arg(long, value_name = "PATH")]
@@ -279,6 +300,13 @@ impl TargetCommand {
             manager
                 .serve_nbd(address, &names, self.read_only)
                 .map_err(|what| Failure::new(Exit::Failed, what))?;
+        }
+        if let Some(address) = &self.nvme_tcp {
+            let names: Vec<String> = self.disk.iter().map(|(name, _)| name.clone()).collect();
+            let address = manager
+                .serve_nvme_tcp(address, &self.nqn, &names, &self.allow_host)
+                .map_err(|what| Failure::new(Exit::Failed, what))?;
+            info!(name: "listening", target: LOG, %address, nqn = self.nqn, "hosts of NVMe/TCP can connect");
         }
         if let Some(file) = &self.load {
             let wrong = |what: &dyn std::fmt::Display| {

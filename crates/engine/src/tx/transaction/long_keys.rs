@@ -99,6 +99,6 @@ impl TxState {
             return self.enter(tree, group_key, row, Write::Delete);
         }
         let shared = self.tx.shared.clone();
-        self.enter_value(tree, group_key, row, &*shared.stored(tree, group)?).await
+        self.enter_value(tree, group_key, row, &shared.stored(tree, group)?).await
     }
 }

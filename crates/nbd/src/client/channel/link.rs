@@ -1,24 +1,25 @@
 //! The link to the server: a connection that may be lost and made again, and the times of requests.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use qpair_block::{DeviceInfo, IoError, Op};
+use qpair_block::{DeviceInfo, IoError, Op, Reconnection, UnflushedWrites};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{Shutdown, shutdown};
 use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 
 use super::{Job, NbdChannel, SOCKET};
-use crate::client::reconnection::{Peer, Reconnection};
-use crate::client::writes::Writes;
+use crate::client::handshake::Facts;
+use crate::client::peer::Peer;
 
 #[derive(Debug)]
 pub(super) enum Link {
     Up,
     /// The connection was lost without a request in flight. The next request connects again.
     Down,
-    Lost(Reconnection),
+    Lost(Reconnection<(OwnedFd, Facts)>),
     /// The server did not come back in time, or broke the protocol.
     Gone,
 }
@@ -32,7 +33,7 @@ pub(in crate::client) struct Setting {
     pub(in crate::client) limit: Duration,
     /// The number of connections of the device that were made again.
     pub(in crate::client) resets: Arc<AtomicU64>,
-    pub(in crate::client) writes: Arc<Writes>,
+    pub(in crate::client) writes: Arc<UnflushedWrites>,
 }
 
 impl NbdChannel {
@@ -77,7 +78,7 @@ impl NbdChannel {
         // A server that closes each connection at once is not asked without a pause.
         let is_early = now.duration_since(self.connected_at) < Duration::from_secs(1);
         let (peer, until) = (self.setting.peer.clone(), now + self.setting.limit);
-        match Reconnection::begin(peer, is_early, until, self.again.clone()) {
+        match Reconnection::begin(move || peer.connect(), is_early, until, self.again.clone()) {
             Ok(reconnection) => self.link = Link::Lost(reconnection),
             Err(error) => self.give_up(&error.to_string()),
         }

@@ -50,7 +50,7 @@ impl Hall {
     /// Gives new clients to the halls with the fewest.
     fn open_door(&mut self) {
         for count in 0..16 {
-            let Some(stream) = self.shared.door.accept() else {
+            let Some(stream) = self.shared.lobby.door.accept() else {
                 // Without a descriptor for it, a client stays at the door and would keep the worker
                 // awake.
                 if count == 0 {
@@ -58,13 +58,13 @@ impl Hall {
                 }
                 return;
             };
-            self.shared.admit(stream);
+            self.shared.lobby.admit(stream);
         }
     }
 
     fn take_post(&mut self) {
         let shared = self.shared.clone();
-        let post = &shared.posts[self.number];
+        let post = &shared.lobby.posts[self.number];
         post.wake.clear();
         loop {
             let Some(stream) = post.streams.lock().pop_front() else { return };
@@ -75,7 +75,7 @@ impl Hall {
             let data = EventData::new_u64(slot as u64);
             if epoll::add(&self.set, &stream, data, EventFlags::empty()).is_err() {
                 self.free.push(slot);
-                shared.leave(self.number);
+                shared.lobby.leave(self.number);
                 continue;
             }
             self.clients[slot] = Some(Box::new(Client::new(stream)));

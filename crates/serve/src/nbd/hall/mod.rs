@@ -22,9 +22,9 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use tracing::warn;
 
 use super::client::Client;
-use super::pool::Pool;
 use super::server::Shared;
 use crate::queue::End;
+use crate::stream::Pool;
 use crate::unit::{Stopped, Unit};
 use parts::ExportLane;
 
@@ -66,11 +66,11 @@ impl Hall {
             Error::os(errno.into(), "creating an epoll set for clients of NBD")
         };
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
-        let post = shared.posts[number].wake.as_fd();
+        let post = shared.lobby.posts[number].wake.as_fd();
         epoll::add(&set, post, EventData::new_u64(POST), EventFlags::IN).map_err(limit)?;
         if number == 0 {
             let data = EventData::new_u64(DOOR);
-            epoll::add(&set, shared.door.as_fd(), data, EventFlags::IN).map_err(limit)?;
+            epoll::add(&set, shared.lobby.door.as_fd(), data, EventFlags::IN).map_err(limit)?;
         }
         let exports = &shared.exports.0;
         let is_shared = exports.iter().any(|it| it.disk.device.info().shared_memory);
@@ -108,7 +108,7 @@ impl Hall {
         let flags = if rests { EventFlags::empty() } else { EventFlags::IN };
         // The socket is in the set, so this cannot fail.
         let data = EventData::new_u64(DOOR);
-        let _ = epoll::modify(&self.set, self.shared.door.as_fd(), data, flags);
+        let _ = epoll::modify(&self.set, self.shared.lobby.door.as_fd(), data, flags);
     }
 
     /// Disconnects a client that breaks the protocol.

@@ -10,8 +10,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Hall, LANES};
 use crate::nbd::client::Receiving;
-use crate::nbd::pool::LARGE_BYTES;
 use crate::queue::{End, Job, Lane};
+use crate::stream::LARGE_BYTES;
 
 /// The most parts of an export's commands at its device.
 const HEADS: u16 = 512;

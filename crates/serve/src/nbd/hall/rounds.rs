@@ -104,7 +104,7 @@ impl Hall {
         }
         self.clients[slot] = None;
         self.free.push(slot);
-        self.shared.leave(self.number);
+        self.shared.lobby.leave(self.number);
     }
 
     /// Disconnects clients that take too long: for the negotiation; or for data while they keep
@@ -117,7 +117,7 @@ impl Hall {
         if self.door_rests {
             self.rest_door(false);
         }
-        let is_full = self.shared.is_full();
+        let is_full = self.shared.lobby.is_full();
         let limit = if is_full { LOOK_EVERY } else { NEGOTIATION };
         let mut late = Vec::new();
         for (slot, client) in self.clients.iter().enumerate() {

@@ -2,9 +2,9 @@
 
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_nbd::Address;
 use qpair_socket::Listener;
 
 #[derive(Debug)]
@@ -14,20 +14,19 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// Listens at an address. Returns the socket, and the address with the port that was chosen if
-    /// the port was 0.
-    pub(crate) fn bind(address: &Address) -> Result<(Self, Address)> {
-        let (host, port) = match address {
-            Address::Unix(path) => {
-                let listener = Listener::bind(path)?;
-                let path = listener.path().to_owned();
-                return Ok((Self::Unix(listener), Address::Unix(path)));
-            }
-            Address::Tcp(host, port) => (host, *port),
-        };
+    /// Listens at a path. Returns the socket, and the absolute path.
+    pub(crate) fn unix(path: &Path) -> Result<(Self, PathBuf)> {
+        let listener = Listener::bind(path)?;
+        let path = listener.path().to_owned();
+        Ok((Self::Unix(listener), path))
+    }
+
+    /// Listens at a port of an address of this machine. Returns the socket, and the port that was
+    /// chosen if `port` is 0.
+    pub(crate) fn tcp(host: &str, port: u16) -> Result<(Self, u16)> {
         let failed = |cause: std::io::Error| {
             let kind = cause.kind();
-            let error = Error::os(cause, format!("{address}: listening"));
+            let error = Error::os(cause, format!("tcp:{host}:{port}: listening"));
             match kind {
                 std::io::ErrorKind::AddrInUse => error.hint("choose another port"),
                 _ => error.hint("give an address of this machine"),
@@ -36,12 +35,12 @@ impl Door {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let found: Vec<_> = (bare, port).to_socket_addrs().map_err(failed)?.collect();
         let first = found.first().ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("{address}: the host has no address"))
+            Error::new(ErrorKind::NotFound, format!("tcp:{host}:{port}: the host has no address"))
         })?;
         let listener = TcpListener::bind(first).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        Ok((Self::Tcp(listener), Address::Tcp(host.clone(), port)))
+        Ok((Self::Tcp(listener), port))
     }
 
     /// Accepts the next waiting client, as a nonblocking socket.

@@ -1,53 +1,35 @@
 //! A reconnection: a thread that connects again, because a channel may not wait for that.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use qpair_block::{Error, Result, WakeEvent};
 use qpair_memory::locks::Mutex;
 
-use super::handshake::{Facts, connect};
-use crate::Address;
+use crate::{Error, Result, WakeEvent};
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection that can be made again.
-#[derive(Clone, Debug)]
-pub(super) struct Peer {
-    pub(super) address: Address,
-    pub(super) export: String,
-    /// The time limit of an attempt.
-    pub(super) timeout: Duration,
-}
-
-impl Peer {
-    pub(super) fn connect(&self) -> Result<(OwnedFd, Facts)> {
-        connect(&self.address, &self.export, self.timeout)
-    }
-}
-
 #[derive(Debug)]
-struct Shared {
-    found: Mutex<Option<Result<(OwnedFd, Facts)>>>,
+struct Shared<T> {
+    found: Mutex<Option<Result<T>>>,
     is_over: AtomicBool,
     wake: Arc<WakeEvent>,
 }
 
 /// Attempts to connect again, until one succeeds or their time is over. Dropping it ends them.
 #[derive(Debug)]
-pub(super) struct Reconnection(Arc<Shared>);
+pub struct Reconnection<T>(Arc<Shared<T>>);
 
-impl Reconnection {
+impl<T: Send + 'static> Reconnection<T> {
     /// Begins the attempts, after a pause if that is wanted. `wake` is signalled when they have
     /// ended.
     ///
     /// # Errors
     /// `Limit` if there is no thread.
-    pub(super) fn begin(
-        peer: Peer,
+    pub fn begin(
+        connect: impl FnMut() -> Result<T> + Send + 'static,
         pauses: bool,
         until: Instant,
         wake: Arc<WakeEvent>,
@@ -56,29 +38,30 @@ impl Reconnection {
             Arc::new(Shared { found: Mutex::default(), is_over: AtomicBool::default(), wake });
         let own = shared.clone();
         std::thread::Builder::new()
-            .name("nbd-reconnect".into())
+            .name("qpair-reconnect".into())
             .spawn(move || {
                 if pauses {
                     std::thread::sleep(PAUSE);
                 }
-                own.run(&peer, until);
+                own.run(connect, until);
             })
-            .map_err(|cause| {
-                Error::os(cause, "starting a thread that connects to an NBD server")
-            })?;
+            .map_err(|cause| Error::os(cause, "starting a thread that connects to a server"))?;
         Ok(Self(shared))
     }
+}
 
+impl<T> Reconnection<T> {
     /// Takes the result, if the attempts have ended.
-    pub(super) fn take(&self) -> Option<Result<(OwnedFd, Facts)>> {
+    #[must_use]
+    pub fn take(&self) -> Option<Result<T>> {
         self.0.found.lock().take()
     }
 }
 
-impl Shared {
-    fn run(&self, peer: &Peer, until: Instant) {
+impl<T> Shared<T> {
+    fn run(&self, mut connect: impl FnMut() -> Result<T>, until: Instant) {
         loop {
-            let result = peer.connect();
+            let result = connect();
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
@@ -92,7 +75,7 @@ impl Shared {
     }
 }
 
-impl Drop for Reconnection {
+impl<T> Drop for Reconnection<T> {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::Relaxed);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use qpair_block::{Arena, Buffer, Error, Result};
 
 /// The size in bytes of a small block, and the number of them in a hall.
-const SMALL_BYTES: u32 = 16 << 10;
+pub(crate) const SMALL_BYTES: u32 = 16 << 10;
 const SMALLS: u32 = 512;
 /// The same for large blocks. A longer request is carried out in parts of this size.
 pub(crate) const LARGE_BYTES: u32 = 256 << 10;
@@ -24,7 +24,7 @@ impl Pool {
             qpair_block::ArenaOptions { shared, ..qpair_block::ArenaOptions::ordinary_pages() };
         let arena = |bytes: u32, count| {
             Arena::new(bytes as usize, count, options)
-                .map_err(|cause| Error::os(cause, "allocating memory for the clients of NBD"))
+                .map_err(|cause| Error::os(cause, "allocating memory for clients"))
         };
         Ok(Self { small: arena(SMALL_BYTES, SMALLS)?, large: arena(LARGE_BYTES, LARGES)? })
     }

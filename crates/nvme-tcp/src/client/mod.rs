@@ -1,0 +1,9 @@
+//! A host: a namespace of a target's subsystem. The device has a controller there, and each channel
+//! one of its queues.
+
+mod association;
+mod channel;
+mod device;
+mod link;
+
+pub use device::{NvmeTcpDevice, NvmeTcpOptions};

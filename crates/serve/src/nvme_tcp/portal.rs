@@ -1,0 +1,155 @@
+//! A portal: a listening socket, its halls on the workers, and the subsystems that hosts reach.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use qpair_block::Result;
+use qpair_memory::locks::Mutex;
+use qpair_nvme_tcp::HostPort;
+
+use super::controller::Controllers;
+use super::directory::Directory;
+use super::hall::Hall;
+use crate::nvmf::{Post, Subsystem};
+use crate::stream::{Door, Lobby};
+use crate::unit::Unit;
+use crate::workers::{Placed, Workers};
+
+/// A subsystem of a portal, with the post of each hall.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) posts: Vec<Arc<Post>>,
+}
+
+/// The parts of a portal that its halls share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) address: HostPort,
+    pub(crate) lobby: Lobby,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) controllers: Controllers,
+    places: Mutex<Vec<Place>>,
+    /// A number that is incremented with each change of the places.
+    version: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.places.lock().clone()
+    }
+
+    /// Returns the subsystem of a name.
+    pub(crate) fn find(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        let places = self.places.lock();
+        let found = places.iter().find(|it| it.subsystem.nqn == nqn);
+        found.map(|it| it.subsystem.clone())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Place>)) {
+        change(&mut self.places.lock());
+        self.version.fetch_add(1, Ordering::AcqRel);
+        self.lobby.wake();
+    }
+}
+
+/// A portal. Dropping it disconnects its hosts.
+#[derive(Debug)]
+pub(crate) struct Portal {
+    shared: Arc<Shared>,
+    workers: Arc<Workers>,
+    halls: Vec<Placed>,
+}
+
+impl Portal {
+    /// Listens at an address, and starts a hall for each worker.
+    ///
+    /// # Errors
+    /// The errors of listening; `Limit`.
+    pub(crate) fn start(
+        address: &HostPort,
+        directory: &Arc<Directory>,
+        workers: &Arc<Workers>,
+    ) -> Result<Self> {
+        let (door, port) = Door::tcp(&address.host, address.port)?;
+        let count = workers.infos().len();
+        let shared = Arc::new(Shared {
+            address: HostPort { host: address.host.clone(), port },
+            lobby: Lobby::new(door, count)?,
+            directory: directory.clone(),
+            controllers: Controllers::default(),
+            places: Mutex::default(),
+            version: AtomicU64::new(0),
+        });
+        let mut portal = Self { shared, workers: workers.clone(), halls: Vec::new() };
+        for number in 0..count {
+            let shared = portal.shared.clone();
+            let start = move || Ok(Hall::start(shared, number)? as Box<dyn Unit>);
+            portal.halls.push(workers.add(Box::new(start))?);
+        }
+        Ok(portal)
+    }
+
+    /// Returns the address, with the port that was chosen if the port was 0.
+    pub(crate) fn address(&self) -> &HostPort {
+        &self.shared.address
+    }
+
+    /// Returns the number of connections.
+    pub(crate) fn clients(&self) -> usize {
+        self.shared.lobby.clients()
+    }
+
+    /// Whether hosts reach the subsystem here.
+    pub(crate) fn has(&self, subsystem: &Arc<Subsystem>) -> bool {
+        self.shared.places.lock().iter().any(|it| Arc::ptr_eq(&it.subsystem, subsystem))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shared.places.lock().is_empty()
+    }
+
+    /// Serves a subsystem.
+    ///
+    /// # Errors
+    /// `Limit` if there are no descriptors.
+    pub(crate) fn add(&self, subsystem: &Arc<Subsystem>) -> Result<()> {
+        let path = || self.address().to_string().into();
+        let posts = self.halls.iter().map(|_| Post::new(path())).collect::<Result<Vec<_>>>()?;
+        for post in &posts {
+            subsystem.join(post);
+        }
+        let place = Place { subsystem: subsystem.clone(), posts };
+        self.shared.change(|places| places.push(place));
+        self.shared.directory.add(subsystem, &self.shared);
+        Ok(())
+    }
+
+    /// Ends the connections of a subsystem's hosts, and serves it no longer.
+    pub(crate) fn remove(&self, subsystem: &Arc<Subsystem>) {
+        self.shared.directory.remove(subsystem, &self.shared);
+        self.shared.controllers.end_of(subsystem);
+        let mut gone = Vec::new();
+        self.shared.change(|places| {
+            gone = places.extract_if(.., |it| Arc::ptr_eq(&it.subsystem, subsystem)).collect();
+        });
+        for post in gone.iter().flat_map(|place| &place.posts) {
+            subsystem.leave(post);
+        }
+    }
+}
+
+impl Drop for Portal {
+    fn drop(&mut self) {
+        for place in self.shared.places() {
+            self.remove(&place.subsystem);
+        }
+        for placed in self.halls.drain(..) {
+            self.workers.remove(placed);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Subsystems over NVMe/TCP, for callers that make no RPC calls.
+
+use std::sync::Arc;
+
+use qpair_block::Result;
+use qpair_nvme_tcp::HostPort;
+
+use crate::bdevs::uuid_of;
+use crate::disk::Disk;
+use crate::target::Target;
+
+/// The most namespaces of a subsystem.
+const NAMESPACES_MAX: u32 = 1024;
+
+/// Returns the digits of the UUID that follows from a name.
+fn digits(name: &str) -> u128 {
+    u128::from_str_radix(&uuid_of(name).replace('-', ""), 16).unwrap_or_default()
+}
+
+impl Target {
+    /// Serves disks to all hosts at an address, as the namespaces of a new subsystem, from number 1
+    /// on. Returns the address, with the port that was chosen if the port was 0.
+    ///
+    /// # Errors
+    /// `Exists` for a name of a subsystem that is taken; else the error of listening.
+    pub fn serve_nvme_tcp(
+        &self,
+        address: &HostPort,
+        nqn: &str,
+        disks: &[Arc<Disk>],
+    ) -> Result<HostPort> {
+        let mut nvmf = self.nvmf();
+        let serial = format!("{:032X}", digits(nqn))[..20].to_owned();
+        nvmf.create(nqn, serial, "qpair".to_owned(), NAMESPACES_MAX)?;
+        for disk in disks {
+            nvmf.add(nqn, None, disk, digits(&disk.name).to_be_bytes())?;
+        }
+        nvmf.listen_tcp(nqn, address)
+    }
+
+    /// Removes a subsystem, and disconnects its hosts.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn remove_nvme_tcp(&self, nqn: &str) -> Result<()> {
+        self.nvmf().delete(nqn, true)?;
+        Ok(())
+    }
+
+    /// Returns the number of connections over NVMe/TCP.
+    #[must_use]
+    pub fn nvme_tcp_clients(&self) -> usize {
+        self.nvmf().tcp_clients()
+    }
+}

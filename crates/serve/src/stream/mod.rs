@@ -1,0 +1,12 @@
+//! Clients over stream sockets, for servers whose halls on the workers have some of the clients each:
+//! the listening socket, the way to a hall, the memory of a hall, messages on their way to a client.
+
+mod door;
+mod lobby;
+mod output;
+mod pool;
+
+pub(crate) use door::Door;
+pub(crate) use lobby::Lobby;
+pub(crate) use output::Output;
+pub(crate) use pool::{LARGE_BYTES, Pool, SMALL_BYTES};
