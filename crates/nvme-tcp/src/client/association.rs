@@ -346,7 +346,7 @@ fn begin(link: &mut Link, place: &Place, timeout: Duration) -> io::Result<Result
                         ErrorKind::Invalid,
                         format!("{place} has more than one namespace"),
                     );
-                    return Ok(Err(error.hint(format!("write {place}/ns{}", number(0)))));
+                    return Ok(Err(error.hint(format!("write nvme:tcp:{place}/ns{}", number(0)))));
                 }
                 number(0)
             }
