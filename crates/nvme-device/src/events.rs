@@ -46,7 +46,8 @@ impl Event {
         }
     }
 
-    /// Returns the bits of the feature by which drivers enable the event; 0 if it is always enabled.
+    /// Returns the bits of the feature by which drivers enable the event; 0 if it is always
+    /// enabled.
     fn wanted(self) -> u32 {
         match self {
             Self::InvalidDoorbell => 0,

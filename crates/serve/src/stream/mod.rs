@@ -1,5 +1,6 @@
-//! Clients over stream sockets, for servers whose halls on the workers have some of the clients each:
-//! the listening socket, the way to a hall, the memory of a hall, messages on their way to a client.
+//! Clients over stream sockets, for servers whose halls on the workers have some of the clients
+//! each: the listening socket, the way to a hall, the memory of a hall, messages on their way to a
+//! client.
 
 mod door;
 mod lobby;
