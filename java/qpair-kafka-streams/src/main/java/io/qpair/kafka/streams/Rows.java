@@ -137,7 +137,7 @@ final class Rows implements Reader {
             batch.write();
         } catch (QpairException error) {
             throw new ProcessorStateException("The store " + name + " cannot write " + now.size() + " rows"
-                    + (error.code() == QpairException.KEY_TOO_LONG ? ": a key, with the time of a window, has at most 1,024 bytes in qpair" : ""), error);
+                    + (error.code() == QpairException.KEY_TOO_LONG ? ": a key, with the time of a window, has at most 65,535 bytes in qpair" : ""), error);
         } finally {
             batch.clear();
         }
