@@ -36,6 +36,10 @@
 //! docs/design/openraft.md says what is durable when.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
+#![cfg_attr(
+    not(any(feature = "v0_9", feature = "v0_10")),
+    allow(dead_code, reason = "only the formats are of use without a version of openraft")
+)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

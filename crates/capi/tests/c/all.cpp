@@ -84,7 +84,7 @@ static void tables(qpair::store &store) {
     CHECK(table.compare_and_swap("new", std::nullopt, "") && !table.compare_and_swap("new", std::nullopt, "x"));
     CHECK(table.compare_and_swap("new", "", std::nullopt) && !table.get("new"));
     CHECK(table.erase("b") && !table.erase("b"));
-    CHECK(code_of([&] { table.put(std::string(2000, 'k'), ""); }) == QPAIR_KEY_TOO_LONG);
+    CHECK(code_of([&] { table.put(std::string(66000, 'k'), ""); }) == QPAIR_KEY_TOO_LONG);
     CHECK(code_of([&] { table.put("k", std::string((16 << 20) + 1, 'v')); }) == QPAIR_VALUE_TOO_LONG);
 
     qpair::table other = store.table("other");
@@ -237,7 +237,7 @@ static void asynchronous(qpair::store &store) {
         check(done);
     CHECK(poll(&event, 1, 0) == 0);
     queue.delete_async(table, "000001", 2);
-    queue.put_async(table, std::string(2000, 'k'), "", 3);
+    queue.put_async(table, std::string(66000, 'k'), "", 3);
     for (auto &done : queue.wait(2)) {
         CHECK((done.user_data == 2) == !done.failed);
         CHECK(!done.failed || done.failed->code() == QPAIR_KEY_TOO_LONG);

@@ -86,7 +86,7 @@ class StoreTest {
     void batchesAndTransactionsAreAllOrNothing() {
         try (Batch batch = store.batch()) {
             batch.put(table, bytes("a"), bytes("1"));
-            batch.put(table, new byte[5000], bytes("too long"));
+            batch.put(table, new byte[66_000], bytes("too long"));
             assertEquals(QpairException.KEY_TOO_LONG, assertThrows(QpairException.class, batch::write).code());
             assertNull(table.get(bytes("a")));
             batch.clear();
