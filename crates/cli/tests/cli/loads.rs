@@ -94,7 +94,7 @@ fn json_lines() {
 #[test]
 fn bad_lines() {
     let directory = Directory::new();
-    let long = "x".repeat(2000);
+    let long = "x".repeat(70_000);
     directory.file("in.tsv", format!("a\t1\nonly\n\t3\n{long}\t4\nb\t5\n"));
     directory
         .run("load s in.tsv --value 2")

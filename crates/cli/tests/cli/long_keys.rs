@@ -33,7 +33,7 @@ fn copies_have_the_same_records() {
         directory.run(&format!("copy {copy} {copy}-back --page-size 4k")).done();
         assert_eq!(directory.run(&format!("scan {copy}-back")).done(), scanned, "{page_size}");
     }
-    directory.run("export s dump").done();
+    directory.file("dump", directory.run("export s").done());
     directory.run("import other dump").done();
     assert_eq!(directory.run("scan other").done(), scanned);
     directory.run("backup s saved").done();

@@ -231,7 +231,7 @@ fn many_at_once() {
     assert!(!table.contains_key(b"even/00000").unwrap());
     // The last change of the batch is refused, so none is made.
     let mut refused = WriteBatch::default();
-    refused.put(&other, b"c", b"4").put(&other, &[0; PAGE], b"");
+    refused.put(&other, b"c", b"4").put(&other, &[0; 66_000], b"");
     assert_eq!(store.write(&refused).unwrap_err().kind(), ErrorKind::KeyTooLong);
     assert!(!other.contains_key(b"c").unwrap());
 }

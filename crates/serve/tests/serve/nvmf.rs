@@ -372,7 +372,7 @@ fn slow_devices_hold_nobody_up() {
 fn calls_that_make_no_sense_change_nothing() {
     let mut rig = Rig::start(&ram());
     rig.refused(-32602, "nvmf_subsystem_add_listener", listener("a.sock"));
-    rig.refused(-32602, "nvmf_create_transport", json!({"trtype": "TCP"}));
+    rig.refused(-32602, "nvmf_create_transport", json!({"trtype": "RDMA"}));
     rig.refused(-32602, "nvmf_create_transport", json!({"trtype": "VFIOUSER", "max_io_size": 1}));
     serve(&mut rig, &["base"], &["a.sock"]);
     let other = "nqn.2026-11.invalid.example:other";
