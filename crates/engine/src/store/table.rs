@@ -1,11 +1,12 @@
 //! Tables: records by key. Blocking calls for any thread but a worker's, and the same calls for
 //! tasks.
 
+mod long_keys;
+
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use qpair_format::group::find;
 use qpair_format::large::Descriptor;
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -397,17 +398,6 @@ impl TaskTable {
         let (found, timestamp) = found?;
         self.wait_to_give(timestamp).await.inspect_err(|_| value.truncate(start))?;
         self.shared().value(self.table.tree, found, value, start)
-    }
-
-    /// Like [`TaskTable::get_into`], for a key whose record is in a group.
-    async fn get_long(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let Table { inner, tree } = &self.table;
-        let groups = Table::new(inner.clone(), tree.with_groups()).task();
-        let mut group = Vec::new();
-        groups.get_into(&tree.group_key(key), &mut group).await?;
-        let found = find(&group, tree.rest(key))?;
-        value.extend_from_slice(found.unwrap_or_default());
-        Ok(found.is_some())
     }
 
     async fn wait_to_give(&self, timestamp: u64) -> Result<()> {

@@ -356,7 +356,10 @@ fn begin(link: &mut Link, place: &Place, timeout: Duration) -> io::Result<Result
     let facts = match namespace(link, nsid)? {
         Ok(facts) if facts.size_bytes > 0 => facts,
         _ => {
-            return wrong(ErrorKind::NotFound, format!("no usable namespace {nsid}"));
+            return wrong(
+                ErrorKind::NotFound,
+                format!("the target has no usable namespace {nsid}"),
+            );
         }
     };
     if controller.async_events & NAMESPACES_CHANGED != 0 {

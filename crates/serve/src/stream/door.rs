@@ -26,7 +26,7 @@ impl Door {
     pub(crate) fn tcp(host: &str, port: u16) -> Result<(Self, u16)> {
         let failed = |cause: std::io::Error| {
             let kind = cause.kind();
-            let error = Error::os(cause, format!("tcp:{host}:{port}: listening"));
+            let error = Error::os(cause, format!("nothing can listen at tcp:{host}:{port}"));
             match kind {
                 std::io::ErrorKind::AddrInUse => error.hint("choose another port"),
                 _ => error.hint("give an address of this machine"),

@@ -76,7 +76,7 @@ impl NvmeTcpChannel {
                 Step::Pdu(_) => return Err("the target has ended the connection"),
                 Step::Data(data) => {
                     let Some(following) = &mut self.following else {
-                        return Err("the target sent data for no request");
+                        return Err("the target has sent data for no request");
                     };
                     let (slot, at) = (following.slot, following.at);
                     following.at += data.len() as u32;
@@ -105,10 +105,10 @@ impl NvmeTcpChannel {
         let slot = usize::from(data.cid);
         let job = self.jobs.get_mut(slot).and_then(Option::as_mut);
         let Some(job) = job.filter(|job| job.request.op == Op::Read) else {
-            return Err("the target sent data for no read");
+            return Err("the target has sent data for no read");
         };
         if data.offset != job.filled || data.len > job.request.len_bytes - job.filled {
-            return Err("the target sent data outside a request");
+            return Err("the target has sent data outside a request");
         }
         job.filled += data.len;
         let is_end = data.is_last && data.is_success;
@@ -120,11 +120,11 @@ impl NvmeTcpChannel {
         let slot = usize::from(r2t.cid);
         let job = self.jobs.get_mut(slot).and_then(Option::as_mut);
         let Some(job) = job.filter(|job| job.request.op == Op::Write) else {
-            return Err("the target asked for data of no write");
+            return Err("the target has asked for data of no write");
         };
         let left = job.request.len_bytes - job.asked;
         if r2t.offset != job.asked || r2t.len == 0 || r2t.len > left {
-            return Err("the target asked for data outside a request");
+            return Err("the target has asked for data outside a request");
         }
         job.asked += r2t.len;
         self.put_data(slot, r2t);

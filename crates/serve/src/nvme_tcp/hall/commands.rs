@@ -377,6 +377,6 @@ pub(super) fn pool(pool: &mut Option<Pool>) -> Result<&Pool, Error> {
     }
     match pool {
         Some(pool) => Ok(pool),
-        None => Err(Error::new(ErrorKind::Limit, "no memory for clients")),
+        None => Err(Error::new(ErrorKind::Limit, "there is no memory for clients")),
     }
 }
