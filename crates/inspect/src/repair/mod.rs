@@ -7,6 +7,7 @@
 
 mod candidates;
 mod expiry;
+mod groups;
 mod large;
 mod replay;
 mod report;
@@ -214,6 +215,12 @@ impl Salvage<'_> {
             match self.offline.log_fault.take() {
                 None => replay::replay(self, &record, &image.logs, saved)?,
                 Some(fault) => self.note_missing_log(&fault, record.timestamp),
+            }
+        }
+        if self.offline.superblock.long_keys {
+            let whole_len_max = whole_key_len_max(self.offline.reader.page_bytes());
+            for saved in &mut self.report.tables {
+                groups::tell_records(&self.target, saved, whole_len_max)?;
             }
         }
         self.expiry.raise(&self.target)
