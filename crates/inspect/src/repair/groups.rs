@@ -1,4 +1,4 @@
-//! What a report says of records with long keys, which are saved and replayed in groups: see
+//! The report of a repair about records with long keys, which are saved and replayed in groups: see
 //! docs/design/long-keys.md.
 
 use std::ops::Bound;
