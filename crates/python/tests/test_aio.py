@@ -53,7 +53,7 @@ def test_the_calls(table, run):
         with pytest.raises(TypeError):
             await a.get("text")
         with pytest.raises(qpair.KeyTooLong):
-            await a.put(b"k" * 5_000, b"")
+            await a.put(b"k" * 70_000, b"")
         await a.put(b"large", bytes(100_000))
         assert await a.get(b"large") == bytes(100_000)
 

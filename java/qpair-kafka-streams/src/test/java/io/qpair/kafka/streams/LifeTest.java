@@ -129,9 +129,9 @@ class LifeTest {
     @Test
     void longKeysAreAnException() {
         QpairKeyValueStore store = open("a");
-        store.put(Bytes.wrap(new byte[3000]), VALUE);
+        store.put(Bytes.wrap(new byte[66_000]), VALUE);
         ProcessorStateException error = assertThrows(ProcessorStateException.class, () -> store.commit(Map.of(CHANGELOG, 1L)));
-        assertTrue(error.getMessage().contains("1,024"), error.getMessage());
+        assertTrue(error.getMessage().contains("65,535"), error.getMessage());
     }
 
     @Test
