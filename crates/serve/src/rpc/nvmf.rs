@@ -336,7 +336,7 @@ pub(super) fn nvmf_subsystem_remove_host(manager: &Manager, mut params: Params) 
     let mut was_there = false;
     let mut nvmf = manager.nvmf();
     nvmf.change_hosts(&nqn, |hosts| {
-        was_there = hosts.as_mut().is_some_and(|hosts| hosts.remove(&host));
+        was_there = hosts.as_mut().is_none_or(|hosts| hosts.remove(&host));
     })
     .map_err(failed)?;
     drop(nvmf);
