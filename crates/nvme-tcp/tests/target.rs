@@ -164,10 +164,10 @@ fn hosts_that_break_the_protocol_are_told_why() {
     let mut aligned = Vec::new();
     put::init_req(&mut aligned, &InitReq { alignment: 1, ..InitReq::default() });
     assert_eq!(told(&aligned), fes::UNSUPPORTED);
-    let mut unasked = Vec::new();
-    put::init_req(&mut unasked, &InitReq::default());
-    put::h2c_data(&mut unasked, plain, &DataPdu { len: 8, ..DataPdu::default() });
-    assert_eq!(told(&[&unasked[..], &[0; 8]].concat()), fes::SEQUENCE);
+    let mut unexpected = Vec::new();
+    put::init_req(&mut unexpected, &InitReq::default());
+    put::h2c_data(&mut unexpected, plain, &DataPdu { len: 8, ..DataPdu::default() });
+    assert_eq!(told(&[&unexpected[..], &[0; 8]].concat()), fes::SEQUENCE);
     let mut long = Vec::new();
     put::init_req(&mut long, &InitReq::default());
     put::command(&mut long, plain, &Command::default(), 1 << 30);

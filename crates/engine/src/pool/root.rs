@@ -88,9 +88,9 @@ impl Tree {
 
     /// Returns how many of these long keys, from the first one on, have records in one group.
     pub(crate) fn count_of_group(self, keys: &[Vec<u8>]) -> usize {
-        let head = |key: &[u8]| key.len() - self.rest(key).len();
-        let Some(first) = keys.first().map(|first| &first[..head(first)]) else { return 0 };
-        keys.iter().take_while(|key| self.is_long(key) && key.starts_with(first)).count()
+        let head_len = usize::from(self.whole_key_len_max);
+        let head = keys.first().and_then(|key| key.get(..head_len));
+        keys.iter().take_while(|key| self.is_long(key) && key.get(..head_len) == head).count()
     }
 
     fn open_word(&self) -> u64 {

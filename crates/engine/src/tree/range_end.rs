@@ -150,7 +150,7 @@ impl RangeEnd {
         Ok(())
     }
 
-    /// Gives out the next record of the group that was opened last; `None` if there is none left.
+    /// Returns the next record of the group that was opened last; `None` if no record is left.
     #[inline(always)]
     pub(crate) fn next_of_group(&mut self) -> Option<Record> {
         if self.groups.is_none() { None } else { self.take_opened() }

@@ -244,13 +244,14 @@ impl TxState {
             }
             let mut keys = keys.as_slice();
             while let Some(key) = keys.first() {
-                let of_group = if tree.is_long(key) { tree.count_of_group(keys) } else { 1 };
-                let (now, later) = keys.split_at(of_group);
-                match tree.is_long(key) {
-                    true => self.delete_long(tree, now).await?,
-                    false => self.delete_blindly(tree, key).await?,
+                let mut count = 1;
+                if tree.is_long(key) {
+                    count = tree.count_of_group(keys);
+                    self.delete_long(tree, &keys[..count]).await?;
+                } else {
+                    self.delete_blindly(tree, key).await?;
                 }
-                (keys, deleted) = (later, deleted + of_group as u64);
+                (keys, deleted) = (&keys[count..], deleted + count as u64);
             }
         }
     }
