@@ -23,7 +23,7 @@ pub(super) struct Driver {
     /// Whether a buffer was left to a controller that could not be stopped.
     pub(super) is_buffer_lost: bool,
     // Must be dropped after the channel.
-    _device: Box<dyn BlockDevice>,
+    device: Box<dyn BlockDevice>,
 }
 
 impl Driver {
@@ -41,7 +41,12 @@ impl Driver {
         let channel = ChannelOptions { depth: 2, arenas: vec![arena], wake: None };
         let channel = device.open_channel(&channel)?;
         let blocks = device.size_bytes() / u64::from(BLOCK);
-        Ok(Self { channel, buffer, blocks, is_buffer_lost: false, _device: device })
+        Ok(Self { channel, buffer, blocks, is_buffer_lost: false, device })
+    }
+
+    /// Returns how often the device had to connect again.
+    pub(super) fn resets(&self) -> u64 {
+        self.device.resets()
     }
 
     fn run(&mut self, request: Request) -> Result<(), IoError> {

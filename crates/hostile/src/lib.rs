@@ -9,7 +9,9 @@ mod clients;
 mod driver;
 mod meter;
 mod nbd;
+mod nvme_tcp;
 mod raw;
+mod raw_host;
 mod served;
 mod servers;
 mod watchdog;
@@ -50,6 +52,8 @@ enum End {
     Driver,
     /// The NBD server, by hostile clients
     Nbd,
+    /// The NVMe/TCP target, by hostile hosts
+    NvmeTcp,
 }
 
 /// Runs the attacks. The exit code is 1 if something was wrong.
@@ -73,6 +77,7 @@ pub fn run(options: &Options) -> ExitCode {
 struct Counts {
     clients: u64,
     nbd_clients: u64,
+    hosts: u64,
     servers: u64,
     /// Sessions with a hostile server in which the driver did I/O.
     driven: u64,
@@ -109,6 +114,14 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         counts.verified += nbd.clear(&mut random)?;
     }
     nbd.leave()?;
+    let mut nvme_tcp = nvme_tcp::NvmeTcp::start(seed)?;
+    let occupying = (0..3).flat_map(|_| nvme_tcp::OCCUPYING);
+    for number in (0..nvme_tcp::KINDS).chain(occupying) {
+        watchdog.set(&format!("the first NVMe/TCP host of kind {number}"));
+        nvme_tcp.attack(number, &mut random)?;
+        counts.verified += nvme_tcp.clear(&mut random)?;
+    }
+    nvme_tcp.leave()?;
     let before = Meter::settled()?;
 
     let end = Instant::now() + Duration::from_secs(options.seconds);
@@ -131,6 +144,14 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
                 counts.nbd_clients += 1;
             }
         }
+        if options.end.is_none_or(|end| end == End::NvmeTcp) {
+            for _ in 0..TURN / 4 {
+                watchdog.set(&format!("NVMe/TCP host {}", counts.hosts));
+                nvme_tcp.attack(random.usize(..), &mut random)?;
+                counts.verified += nvme_tcp.clear(&mut random)?;
+                counts.hosts += 1;
+            }
+        }
         if options.end.is_none_or(|end| end == End::Driver) {
             for _ in 0..TURN {
                 watchdog.set(&format!("server {}", counts.servers));
@@ -143,9 +164,10 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         if Instant::now() >= tell_at {
             tell_at = Instant::now() + TELL_EVERY;
             println!(
-                "{} hostile clients, {} of NBD, {} hostile servers, {} blocks verified; {}",
+                "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, {} hostile servers, {} blocks verified; {}",
                 counts.clients,
                 counts.nbd_clients,
+                counts.hosts,
                 counts.servers,
                 counts.verified,
                 Meter::now()?
@@ -157,12 +179,14 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     hostile.leave();
     served.wait_until_alone()?;
     nbd.leave()?;
+    nvme_tcp.leave()?;
     let undelivered = served.undelivered();
     let after = Meter::settled()?;
     let said = format!(
-        "{} hostile clients, {} of NBD, and {} hostile servers ({} got as far as I/O, {} kept a buffer), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
+        "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, and {} hostile servers ({} got as far as I/O, {} kept a buffer), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
         counts.clients,
         counts.nbd_clients,
+        counts.hosts,
         counts.servers,
         counts.driven,
         counts.lost,
