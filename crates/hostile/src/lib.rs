@@ -1,17 +1,19 @@
-//! Hostile clients attack the vfio-user server and the NBD server, and hostile servers attack the
-//! driver. In between, a well-behaved driver writes blocks and reads them again. See
-//! docs/design/vfio-user.md and docs/design/nbd.md.
+//! Hostile clients attack the servers of vfio-user, NBD and NVMe/TCP, and hostile servers attack the
+//! clients of all three. In between, a well-behaved driver writes blocks and reads them again. See
+//! docs/design/vfio-user.md, docs/design/nbd.md and docs/design/nvme-tcp.md.
 //!
 //! Despite the attacks, no block of another client may be wrong, nothing may end or block the
 //! process, and memory and descriptors must return to their initial level.
 
 mod clients;
 mod driver;
+mod liars;
 mod meter;
 mod nbd;
 mod nvme_tcp;
 mod raw;
 mod raw_host;
+mod relay;
 mod served;
 mod servers;
 mod watchdog;
@@ -54,6 +56,8 @@ enum End {
     Nbd,
     /// The NVMe/TCP target, by hostile hosts
     NvmeTcp,
+    /// The NVMe/TCP host and the NBD client, by hostile servers
+    Clients,
 }
 
 /// Runs the attacks. The exit code is 1 if something was wrong.
@@ -79,6 +83,9 @@ struct Counts {
     nbd_clients: u64,
     hosts: u64,
     servers: u64,
+    /// Sessions with a hostile server of NVMe/TCP or NBD, and those with I/O.
+    liars: u64,
+    believed: u64,
     /// Sessions with a hostile server in which the driver did I/O.
     driven: u64,
     /// Sessions whose driver left a buffer to a device that could not be stopped.
@@ -122,6 +129,10 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         counts.verified += nvme_tcp.clear(&mut random)?;
     }
     nvme_tcp.leave()?;
+    let liars = liars::Liars::start()?;
+    for _ in 0..TURN {
+        liars.attack(&mut random, watchdog.name())?;
+    }
     let before = Meter::settled()?;
 
     let end = Instant::now() + Duration::from_secs(options.seconds);
@@ -152,6 +163,12 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
                 counts.hosts += 1;
             }
         }
+        if options.end.is_none_or(|end| end == End::Clients) {
+            for _ in 0..TURN / 4 {
+                counts.believed += u64::from(liars.attack(&mut random, watchdog.name())?);
+                counts.liars += 1;
+            }
+        }
         if options.end.is_none_or(|end| end == End::Driver) {
             for _ in 0..TURN {
                 watchdog.set(&format!("server {}", counts.servers));
@@ -161,16 +178,18 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
                 counts.servers += 1;
             }
         }
+        let now = Meter::now()?;
+        before.compare_peak(&now)?;
         if Instant::now() >= tell_at {
             tell_at = Instant::now() + TELL_EVERY;
             println!(
-                "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, {} hostile servers, {} blocks verified; {}",
+                "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, {} hostile servers, {} of NVMe/TCP and NBD, {} blocks verified; {now}",
                 counts.clients,
                 counts.nbd_clients,
                 counts.hosts,
                 counts.servers,
+                counts.liars,
                 counts.verified,
-                Meter::now()?
             );
         }
     }
@@ -183,13 +202,15 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     let undelivered = served.undelivered();
     let after = Meter::settled()?;
     let said = format!(
-        "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, and {} hostile servers ({} got as far as I/O, {} kept a buffer), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
+        "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, {} hostile servers ({} got as far as I/O, {} kept a buffer), and {} of NVMe/TCP and NBD ({} got as far as I/O), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
         counts.clients,
         counts.nbd_clients,
         counts.hosts,
         counts.servers,
         counts.driven,
         counts.lost,
+        counts.liars,
+        counts.believed,
         counts.verified
     );
     match before.compare(&after, counts.lost) {

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// Memory growth in KiB that is permitted, because allocators keep freed memory.
 const SLACK_KIB: u64 = 24 << 10;
+/// Memory growth in KiB that is permitted while peers are connected.
+const PEAK_KIB: u64 = 128 << 10;
 /// The memory in KiB of a driver's buffers: one huge page.
 const LOST_KIB: u64 = 2 << 10;
 
@@ -58,6 +60,15 @@ impl Meter {
             last = now;
         }
         Ok(last)
+    }
+
+    /// Returns an error if `now`, among hostile peers, has much more memory than this.
+    pub(super) fn compare_peak(&self, now: &Self) -> Result<(), String> {
+        if now.private_kib > self.private_kib + PEAK_KIB {
+            let (now, before) = (now.private_kib, self.private_kib);
+            return Err(format!("hostile peers occupy {now} KiB of memory, after {before}"));
+        }
+        Ok(())
     }
 
     /// Returns an error if `after` has more resources than this and those of `lost` sessions whose

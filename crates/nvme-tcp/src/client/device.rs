@@ -15,7 +15,7 @@ use crate::address::Place;
 use crate::wire::Digests;
 
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-const DEPTH_MAX: u32 = 255;
+pub(super) const DEPTH_MAX: u32 = 255;
 /// Bits of ONCS.
 const DATASET_MANAGEMENT: u16 = 1 << 2;
 const WRITE_ZEROES: u16 = 1 << 3;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_wire::fabrics::{Connect, ConnectData, NO_FLOW_CONTROL};
@@ -32,6 +32,9 @@ pub(super) struct Link {
     stream: TcpStream,
     receiver: Receiver,
     input: Vec<u8>,
+    /// The time limit of an answer, and the time by which the next one must have come as a whole.
+    timeout: Duration,
+    until: Instant,
     /// The most data of a PDU to the target, bytes.
     pub(super) data_bytes_max: u32,
     /// The result of a request for an event that was answered.
@@ -71,8 +74,15 @@ impl Link {
         };
         let stream = open(address, timeout).map_err(failed)?;
         let receiver = Receiver::new(End::Host, DATA_BYTES_MAX);
-        let mut link =
-            Self { stream, receiver, input: Vec::new(), data_bytes_max: 4096, event: None };
+        let mut link = Self {
+            stream,
+            receiver,
+            input: Vec::new(),
+            timeout,
+            until: Instant::now() + timeout,
+            data_bytes_max: 4096,
+            event: None,
+        };
         let mut output = Vec::new();
         put::init_req(&mut output, &InitReq { digests, ..InitReq::default() });
         link.stream.write_all(&output).map_err(failed)?;
@@ -124,6 +134,7 @@ impl Link {
     /// The errors of the connection, or of a target that breaks the protocol.
     pub(super) fn call(&mut self, mut command: Command, data: Option<&[u8]>) -> io::Result<Answer> {
         command.set_cid(CID);
+        self.until = Instant::now() + self.timeout;
         self.send(&command, data.unwrap_or_default())?;
         let mut answer = Answer { status: Status::SUCCESS, result: 0, data: Vec::new() };
         loop {
@@ -218,6 +229,11 @@ impl Link {
 
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 8192];
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
         match self.stream.read(&mut bytes)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             count => {

@@ -67,10 +67,9 @@ impl NvmeTcpChannel {
                 Step::Pdu(Pdu::C2hData(data)) => self.begin_data(&data)?,
                 Step::Pdu(Pdu::R2t(r2t)) => self.answer_r2t(&r2t)?,
                 Step::Pdu(Pdu::Response(completion, _)) => {
-                    let slot = usize::from(completion.cid);
-                    if self.jobs.get(slot).is_none_or(Option::is_none) {
+                    let Some(slot) = self.slot_of(completion.cid) else {
                         return Err("the target answered no request");
-                    }
+                    };
                     self.conclude(slot, completion.status);
                 }
                 Step::Pdu(_) => return Err("the target has ended the connection"),
@@ -102,7 +101,7 @@ impl NvmeTcpChannel {
     }
 
     fn begin_data(&mut self, data: &DataPdu) -> Taken {
-        let slot = usize::from(data.cid);
+        let slot = self.slot_of(data.cid).unwrap_or(usize::MAX);
         let job = self.jobs.get_mut(slot).and_then(Option::as_mut);
         let Some(job) = job.filter(|job| job.request.op == Op::Read) else {
             return Err("the target has sent data for no read");
@@ -117,7 +116,7 @@ impl NvmeTcpChannel {
     }
 
     fn answer_r2t(&mut self, r2t: &R2t) -> Taken {
-        let slot = usize::from(r2t.cid);
+        let slot = self.slot_of(r2t.cid).unwrap_or(usize::MAX);
         let job = self.jobs.get_mut(slot).and_then(Option::as_mut);
         let Some(job) = job.filter(|job| job.request.op == Op::Write) else {
             return Err("the target has asked for data of no write");
@@ -145,7 +144,12 @@ impl NvmeTcpChannel {
                 return self.put(slot);
             }
         }
-        let is_short = op == Op::Read && job.filled != len_bytes;
+        // A target that has not asked for all data cannot have written it.
+        let is_short = match op {
+            Op::Read => job.filled != len_bytes,
+            Op::Write => job.asked != len_bytes,
+            _ => false,
+        };
         let result = match job.error {
             _ if !status.is_success() => Err(IoError::from_errno(status.errno())),
             Some(error) => Err(error),

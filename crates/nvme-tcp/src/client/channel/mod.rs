@@ -1,8 +1,8 @@
 //! A channel: a connection, and the requests in flight on it.
 //!
 //! Invariants:
-//! - a request is in `jobs` from its submission until its completion is in `ended`; the number of
-//!   its slot is its command identifier;
+//! - a request is in `jobs` from its submission until its completion is in `ended`; its command
+//!   identifier is the number of its slot, and of the slot's commands so far;
 //! - data goes to a buffer only inside the range of a read that is in flight;
 //! - the socket is in the epoll set exactly while the link is up;
 //! - while there is a job, the timer is set;
@@ -38,6 +38,10 @@ use input::Following;
 use link::Link;
 pub(super) use link::Setting;
 
+/// The bits of a command identifier that number a slot. The others count its commands, so that a
+/// second answer to an earlier one is noticed.
+const SLOT_BITS: u32 = 8;
+const _: () = assert!(super::device::DEPTH_MAX <= 1 << SLOT_BITS);
 const STAGING_BYTES: usize = 256 << 10;
 /// The most blocks of a command that writes zeroes.
 const ZEROES_BLOCKS_MAX: u32 = 1 << 16;
@@ -52,6 +56,8 @@ const TIMER: u64 = 2;
 #[derive(Debug)]
 struct Job {
     request: Request,
+    /// The identifier of its command.
+    cid: u16,
     since: Instant,
     error: Option<IoError>,
     /// The bytes of a read that have come.
@@ -79,6 +85,8 @@ pub(super) struct NvmeTcpChannel {
     /// The most data of a PDU to the target, bytes.
     data_bytes_max: u32,
     jobs: Box<[Option<Job>]>,
+    /// The number of commands so far, of which the last bits are part of identifiers.
+    commands: u32,
     free: Vec<usize>,
     output: Vec<u8>,
     sent: usize,
@@ -121,6 +129,7 @@ impl NvmeTcpChannel {
             receiver: link::receiver(setting_digests),
             data_bytes_max: queue.data_bytes_max,
             jobs: (0..depth).map(|_| None).collect(),
+            commands: 0,
             free: (0..depth).rev().collect(),
             output: Vec::new(),
             sent: 0,
@@ -159,7 +168,9 @@ impl NvmeTcpChannel {
 
     /// Appends the command of a job.
     fn put(&mut self, slot: usize) {
-        let Some(job) = &self.jobs[slot] else { return };
+        let Some(job) = &mut self.jobs[slot] else { return };
+        self.commands = self.commands.wrapping_add(1);
+        job.cid = slot as u16 | (self.commands << SLOT_BITS) as u16;
         let Request { op, force_unit_access, offset_bytes, len_bytes, .. } = job.request;
         let (facts, digests) = (&self.setting.association.facts, self.setting.digests);
         let (nsid, block) = (facts.nsid, u64::from(facts.block_bytes));
@@ -195,7 +206,11 @@ impl NvmeTcpChannel {
                 command
             }
         };
-        command.set_cid(slot as u16);
+        command.set_cid(job.cid);
+        if op == Op::Write {
+            // The target may ask for the rest.
+            job.asked = in_capsule;
+        }
         put::command(&mut self.output, digests, &command, in_capsule);
         if in_capsule == 0 {
             return;
@@ -273,6 +288,13 @@ impl NvmeTcpChannel {
         }
     }
 
+    /// Returns the slot of the job whose command has this identifier.
+    fn slot_of(&self, cid: u16) -> Option<usize> {
+        let slot = usize::from(cid) % (1 << SLOT_BITS);
+        let job = self.jobs.get(slot)?.as_ref()?;
+        (job.cid == cid).then_some(slot)
+    }
+
     fn fail(&mut self, slot: usize, error: IoError) {
         if let Some(job) = self.jobs[slot].take() {
             self.free.push(slot);
@@ -308,7 +330,7 @@ impl IoChannel for NvmeTcpChannel {
         self.taken += 1;
         let since = Instant::now();
         let covers = self.setting.writes.ended();
-        let job = Job { request, since, error: None, filled: 0, asked: 0, done: 0, covers };
+        let job = Job { request, cid: 0, since, error: None, filled: 0, asked: 0, done: 0, covers };
         self.jobs[slot] = Some(job);
         if self.looks_at.is_none() {
             self.set_timer(since);
