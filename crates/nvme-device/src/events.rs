@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use qpair_nvme_wire::Status;
+use qpair_nvme_wire::ana::{ANA_CHANGED, ANA_LOG};
 use qpair_nvme_wire::fabrics::DISCOVERY_LOG;
 
 use crate::logs::{CHANGED_NAMESPACES, ERRORS};
@@ -23,10 +24,13 @@ pub enum Event {
     NamespacesChanged,
     /// The discovery log has changed.
     DiscoveryChanged,
+    /// The states of ways to namespaces have changed.
+    AnaChanged,
 }
 
 impl Event {
-    const ALL: [Self; 3] = [Self::InvalidDoorbell, Self::NamespacesChanged, Self::DiscoveryChanged];
+    const ALL: [Self; 4] =
+        [Self::InvalidDoorbell, Self::NamespacesChanged, Self::DiscoveryChanged, Self::AnaChanged];
 
     /// Returns the event's type, and its information within the type.
     fn about(self) -> u32 {
@@ -34,6 +38,7 @@ impl Event {
             Self::InvalidDoorbell => 0x01_00,
             Self::NamespacesChanged => 0x00_02,
             Self::DiscoveryChanged => 0xF0_02,
+            Self::AnaChanged => 0x03_02,
         }
     }
 
@@ -43,6 +48,7 @@ impl Event {
             Self::InvalidDoorbell => ERRORS,
             Self::NamespacesChanged => CHANGED_NAMESPACES,
             Self::DiscoveryChanged => DISCOVERY_LOG,
+            Self::AnaChanged => ANA_LOG,
         }
     }
 
@@ -53,6 +59,7 @@ impl Event {
             Self::InvalidDoorbell => 0,
             Self::NamespacesChanged => NAMESPACES_CHANGED,
             Self::DiscoveryChanged => DISCOVERY_CHANGED,
+            Self::AnaChanged => ANA_CHANGED,
         }
     }
 

@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
 #![forbid(unsafe_code)]
 
+pub mod ana;
 pub mod command;
 pub mod completion;
 pub mod fabrics;

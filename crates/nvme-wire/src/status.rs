@@ -46,6 +46,10 @@ impl Status {
     pub const UNRECOVERED_READ_ERROR: Self = Self::lasting(2, 0x81);
     pub const COMPARE_FAILURE: Self = Self::lasting(2, 0x85);
 
+    pub const ANA_PERSISTENT_LOSS: Self = Self::passing(3, 0x01);
+    pub const ANA_INACCESSIBLE: Self = Self::passing(3, 0x02);
+    pub const ANA_TRANSITION: Self = Self::passing(3, 0x03);
+
     const fn passing(kind: u16, code: u16) -> Self {
         Self(kind << 8 | code)
     }
@@ -71,6 +75,12 @@ impl Status {
     #[must_use]
     pub fn kind(self) -> u8 {
         (self.0 >> 8 & 7) as u8
+    }
+
+    /// Whether the way to the namespace is at fault, and another way or a later time may serve.
+    #[must_use]
+    pub fn is_of_path(self) -> bool {
+        self.kind() == 3 && !self.do_not_retry()
     }
 
     /// Returns Linux's error number (errno) for a status that is not success. EAGAIN and EBUSY: the

@@ -7,7 +7,7 @@
 //! - no queue has two seats, and no host connects again to a subsystem while seats of its ended
 //!   controllers are left: a request of a lost connection cannot overtake one of its successor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
@@ -20,6 +20,23 @@ use crate::nvmf::Subsystem;
 const CONTROLLERS_MAX: usize = 512;
 /// The highest number of a controller.
 const ID_MAX: u16 = 0xFFEF;
+
+/// The numbers of a target's controllers. A host that reaches a subsystem by several portals must
+/// find controllers with different numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers(Mutex<(BTreeSet<u16>, u16)>);
+
+impl Numbers {
+    /// Takes a number that was not used for long: an old host must not reach a new controller.
+    fn take(&self) -> Option<u16> {
+        let (taken, last) = &mut *self.0.lock();
+        let after = (*last..ID_MAX).map(|number| number + 1);
+        let found = after.chain(1..=*last).find(|number| !taken.contains(number))?;
+        taken.insert(found);
+        *last = found;
+        Some(found)
+    }
+}
 
 /// A controller, as far as its connections share it.
 #[derive(Debug)]
@@ -35,6 +52,13 @@ pub(crate) struct Controller {
     pub(crate) queue_max: AtomicU16,
     is_over: AtomicBool,
     seats: Mutex<BTreeMap<u16, Arc<AtomicBool>>>,
+    numbers: Arc<Numbers>,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.numbers.0.lock().0.remove(&self.id);
+    }
 }
 
 /// The place of a connection: a queue of a controller.
@@ -85,16 +109,22 @@ impl Controller {
 }
 
 /// The controllers of a portal.
-#[derive(Debug, Default)]
-pub(crate) struct Controllers(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Controllers {
+    state: Mutex<State>,
+    numbers: Arc<Numbers>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     all: BTreeMap<u16, Arc<Controller>>,
-    last: u16,
 }
 
 impl Controllers {
+    pub(crate) fn new(numbers: Arc<Numbers>) -> Self {
+        Self { state: Mutex::default(), numbers }
+    }
+
     /// Makes a controller for a host; `None` while requests of an earlier one of the host are under
     /// way.
     ///
@@ -106,7 +136,7 @@ impl Controllers {
         host: &str,
         host_id: [u8; 16],
     ) -> Result<Option<Arc<Controller>>, Status> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let is_same = |other: &Controller| match (&other.subsystem, &subsystem) {
             (Some(other), Some(this)) => Arc::ptr_eq(other, this),
             _ => false,
@@ -120,13 +150,7 @@ impl Controllers {
         if state.all.len() >= CONTROLLERS_MAX {
             return Err(Status::CONTROLLER_BUSY);
         }
-        // Numbers are not used again soon: an old host must not reach a new controller.
-        let id = loop {
-            state.last = if state.last >= ID_MAX { 1 } else { state.last + 1 };
-            if !state.all.contains_key(&state.last) {
-                break state.last;
-            }
-        };
+        let id = self.numbers.take().ok_or(Status::CONTROLLER_BUSY)?;
         let controller = Arc::new(Controller {
             id,
             subsystem,
@@ -136,19 +160,20 @@ impl Controllers {
             queue_max: AtomicU16::new(0),
             is_over: AtomicBool::new(false),
             seats: Mutex::default(),
+            numbers: self.numbers.clone(),
         });
         state.all.insert(id, controller.clone());
         Ok(Some(controller))
     }
 
     pub(crate) fn find(&self, id: u16) -> Option<Arc<Controller>> {
-        let found = self.0.lock().all.get(&id).cloned();
+        let found = self.state.lock().all.get(&id).cloned();
         found.filter(|it| !it.is_over.load(Ordering::Acquire))
     }
 
     /// Gives up the seat of a connection that has ended. The controller ends with its admin queue.
     pub(crate) fn leave(&self, seat: &Seat) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let controller = &seat.controller;
         let mut seats = controller.seats.lock();
         seats.remove(&seat.queue);
@@ -162,7 +187,7 @@ impl Controllers {
 
     /// Ends the controllers of a subsystem.
     pub(crate) fn end_of(&self, subsystem: &Arc<Subsystem>) {
-        for it in self.0.lock().all.values() {
+        for it in self.state.lock().all.values() {
             if it.subsystem.as_ref().is_some_and(|its| Arc::ptr_eq(its, subsystem)) {
                 it.end();
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qpair_memory::locks::Mutex;
 use qpair_nvme_wire::fabrics::{DISCOVERY_NQN, DiscoveryEntry, discovery_log};
 
+use super::controller::Numbers;
 use super::portal::Shared;
 use crate::nvmf::Subsystem;
 
@@ -15,6 +16,7 @@ pub(crate) struct Directory {
     listed: Mutex<Vec<(Arc<Subsystem>, Arc<Shared>)>>,
     /// A number that is incremented with each change.
     generation: AtomicU64,
+    pub(crate) numbers: Arc<Numbers>,
 }
 
 impl Directory {

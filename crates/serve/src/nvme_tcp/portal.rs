@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qpair_block::Result;
 use qpair_memory::locks::Mutex;
 use qpair_nvme_tcp::HostPort;
+use qpair_nvme_wire::ana::AnaState;
 
 use super::controller::Controllers;
 use super::directory::Directory;
@@ -20,6 +21,8 @@ use crate::workers::{Placed, Workers};
 pub(crate) struct Place {
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) posts: Vec<Arc<Post>>,
+    /// The state of the way by this portal to the namespaces, and the number of its changes.
+    pub(crate) ana: (AnaState, u64),
 }
 
 /// The parts of a portal that its halls share.
@@ -81,7 +84,7 @@ impl Portal {
             address: HostPort { host: address.host.clone(), port },
             lobby: Lobby::new(door, count)?,
             directory: directory.clone(),
-            controllers: Controllers::default(),
+            controllers: Controllers::new(directory.numbers.clone()),
             places: Mutex::default(),
             version: AtomicU64::new(0),
         });
@@ -123,10 +126,31 @@ impl Portal {
         for post in &posts {
             subsystem.join(post);
         }
-        let place = Place { subsystem: subsystem.clone(), posts };
+        let place = Place { subsystem: subsystem.clone(), posts, ana: Default::default() };
         self.shared.change(|places| places.push(place));
         self.shared.directory.add(subsystem, &self.shared);
         Ok(())
+    }
+
+    /// Returns the state of the way by this portal to a subsystem's namespaces.
+    pub(crate) fn ana(&self, subsystem: &Arc<Subsystem>) -> Option<AnaState> {
+        let places = self.shared.places.lock();
+        let found = places.iter().find(|it| Arc::ptr_eq(&it.subsystem, subsystem));
+        found.map(|place| place.ana.0)
+    }
+
+    /// Sets the state of the way by this portal to a subsystem's namespaces. All halls work with it
+    /// when this returns.
+    pub(crate) fn set_ana(&self, subsystem: &Arc<Subsystem>, state: AnaState) {
+        self.shared.change(|places| {
+            for place in places.iter_mut().filter(|it| Arc::ptr_eq(&it.subsystem, subsystem)) {
+                if place.ana.0 != state {
+                    place.ana = (state, place.ana.1 + 1);
+                }
+            }
+        });
+        // Halls adopt the places before the namespaces, for which this waits.
+        subsystem.change(|_| {});
     }
 
     /// Ends the connections of a subsystem's hosts, and serves it no longer.

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_device::{ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController};
 use qpair_nvme_tcp::HostPort;
+use qpair_nvme_wire::ana::AnaState;
 use qpair_pci::PciDevice;
 use qpair_vfio_user::{Server, ServerOptions};
 
@@ -89,6 +91,8 @@ pub(crate) struct SubsystemInfo {
     pub(crate) hosts: Option<BTreeSet<String>>,
     /// The addresses at which it is served over TCP.
     pub(crate) tcp_addresses: Vec<HostPort>,
+    /// The states of the ways by these addresses; `None`: hosts are not told.
+    pub(crate) ana: Option<Vec<AnaState>>,
 }
 
 /// All subsystems.
@@ -351,6 +355,34 @@ impl Nvmf {
         Ok(())
     }
 
+    /// Lets hosts of a subsystem know the states of their ways to its namespaces.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn report_ana(&mut self, nqn: &str) -> Result<()> {
+        self.get(nqn)?.subsystem.reports_ana.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sets the state of the way by an address to a subsystem's namespaces.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` if hosts are not told of states.
+    pub(crate) fn set_ana(&mut self, nqn: &str, address: &HostPort, state: AnaState) -> Result<()> {
+        let subsystem = self.get(nqn)?.subsystem.clone();
+        if !subsystem.reports_ana.load(Ordering::Relaxed) {
+            let context = format!("{nqn} does not report states of access");
+            return Err(Error::new(ErrorKind::Invalid, context)
+                .hint("create the subsystem with ana_reporting=true"));
+        }
+        let is_it = |portal: &&Portal| portal.address() == address && portal.has(&subsystem);
+        let portal = self.portals.iter().find(is_it).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{nqn} is not served at {address}"))
+        })?;
+        portal.set_ana(&subsystem, state);
+        Ok(())
+    }
+
     /// Changes the hosts that may connect to a subsystem over TCP; `None`: all.
     ///
     /// # Errors
@@ -379,6 +411,7 @@ impl Nvmf {
     pub(crate) fn infos(&self) -> Vec<SubsystemInfo> {
         let info = |entry: &Entry| {
             let it = &entry.subsystem;
+            let portals = || self.portals.iter().filter(|portal| portal.has(it));
             SubsystemInfo {
                 nqn: it.nqn.clone(),
                 serial: it.serial.clone(),
@@ -389,12 +422,11 @@ impl Nvmf {
                 paths: entry.controllers.iter().map(|it| it.post.path.clone()).collect(),
                 has_client: it.has_client(),
                 hosts: it.hosts(),
-                tcp_addresses: self
-                    .portals
-                    .iter()
-                    .filter(|portal| portal.has(it))
-                    .map(|portal| portal.address().clone())
-                    .collect(),
+                tcp_addresses: portals().map(|portal| portal.address().clone()).collect(),
+                ana: it
+                    .reports_ana
+                    .load(Ordering::Relaxed)
+                    .then(|| portals().filter_map(|portal| portal.ana(it)).collect()),
             }
         };
         self.all.values().map(info).collect()

@@ -29,6 +29,8 @@ pub(crate) struct Subsystem {
     pub(crate) serial: String,
     pub(crate) model: String,
     pub(crate) namespaces_max: u32,
+    /// Whether hosts are told of the states of their ways to the namespaces.
+    pub(crate) reports_ana: AtomicBool,
     /// The namespaces, sorted by number.
     namespaces: Mutex<Vec<Namespace>>,
     /// A number that is incremented with each change of the namespaces.
@@ -93,6 +95,7 @@ impl Subsystem {
             serial,
             model,
             namespaces_max,
+            reports_ana: AtomicBool::new(false),
             namespaces: Mutex::default(),
             version: AtomicU64::new(0),
             posts: Mutex::default(),

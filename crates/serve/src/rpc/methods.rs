@@ -23,8 +23,8 @@ use super::nvme::{
 use super::nvmf::{
     nvmf_create_subsystem, nvmf_create_transport, nvmf_delete_subsystem, nvmf_delete_transport,
     nvmf_get_subsystems, nvmf_subsystem_add_host, nvmf_subsystem_add_listener,
-    nvmf_subsystem_add_ns, nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener,
-    nvmf_subsystem_remove_ns,
+    nvmf_subsystem_add_ns, nvmf_subsystem_get_listeners, nvmf_subsystem_listener_set_ana_state,
+    nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
 };
 use super::params::{Failure, Params, Result};
 use super::scsi::{
@@ -99,6 +99,8 @@ methods! {
     nvmf_subsystem_add_host,
     nvmf_subsystem_add_listener,
     nvmf_subsystem_add_ns,
+    nvmf_subsystem_get_listeners,
+    nvmf_subsystem_listener_set_ana_state,
     nvmf_subsystem_remove_host,
     nvmf_subsystem_remove_listener,
     nvmf_subsystem_remove_ns,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use qpair_nvme_tcp::HostPort;
+use qpair_nvme_wire::ana::AnaState;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -45,6 +46,25 @@ enum Listen {
 fn trtype_of(trtype: &str) -> Result<&'static str> {
     let known = [VFIOUSER, TCP].into_iter().find(|it| trtype.eq_ignore_ascii_case(it));
     known.ok_or_else(|| Failure::params(format!("Transport type '{trtype}' unavailable")))
+}
+
+/// Returns a state of access by SPDK's name.
+fn ana_state_of(name: &str) -> Result<AnaState> {
+    let is_it = |state: &AnaState| ana_name(*state).eq_ignore_ascii_case(name);
+    AnaState::ALL
+        .into_iter()
+        .find(is_it)
+        .ok_or_else(|| Failure::params(format!("'{name}' is not a state of access")))
+}
+
+fn ana_name(state: AnaState) -> &'static str {
+    match state {
+        AnaState::Optimized => "optimized",
+        AnaState::NonOptimized => "non_optimized",
+        AnaState::Inaccessible => "inaccessible",
+        AnaState::PersistentLoss => "persistent_loss",
+        AnaState::Change => "change",
+    }
 }
 
 /// Returns the name of a host's permission in the list of calls.
@@ -142,6 +162,7 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     // Any driver that can connect to a controller's socket may use the controller, because a driver
     // has no name in vfio-user. Hosts over TCP have names.
     let any_host = params.flag("allow_any_host")?;
+    let reports_ana = params.flag("ana_reporting")?;
     params.finish()?;
     let most = within("max_namespaces", most, NAMESPACES, [1, NAMESPACES_MAX])?;
     if !nqn.starts_with("nqn.") || nqn.len() > 223 || !nqn.bytes().all(|b| b.is_ascii_graphic()) {
@@ -162,6 +183,9 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
     }
     let mut nvmf = manager.nvmf();
     nvmf.create(&nqn, serial_number, model_number, most as u32).map_err(failed)?;
+    if reports_ana {
+        nvmf.report_ana(&nqn).map_err(failed)?;
+    }
     if !any_host {
         nvmf.change_hosts(&nqn, |hosts| *hosts = Some(BTreeSet::new())).map_err(failed)?;
     }
@@ -172,6 +196,7 @@ pub(super) fn nvmf_create_subsystem(manager: &Manager, mut params: Params) -> Re
         ("model_number", json!(model)),
         ("max_namespaces", json!(most)),
         ("allow_any_host", if any_host { json!(true) } else { Value::Null }),
+        ("ana_reporting", if reports_ana { json!(true) } else { Value::Null }),
     ]);
     manager.made("nvmf", &nqn, "nvmf_create_subsystem", params);
     Ok(json!(true))
@@ -265,8 +290,13 @@ fn address(params: &mut Params) -> Result<Listen> {
 pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params) -> Result<Value> {
     let nqn = params.name("nqn")?;
     let listen = address(&mut params)?;
+    let ana = params.text("ana_state")?;
     params.finish()?;
+    let state = ana.as_deref().map(ana_state_of).transpose()?;
     let (traddr, address) = match listen {
+        Listen::VfioUser(_) if state.is_some() => {
+            return Err(Failure::params("ana_state is for listeners of TCP"));
+        }
         Listen::VfioUser(traddr) => {
             let path = manager.folder.join(&traddr);
             manager.nvmf().listen(&nqn, &traddr, &path).map_err(failed)?;
@@ -280,13 +310,61 @@ pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params)
                 return Err(Failure::params(context));
             }
             let address = nvmf.listen_tcp(&nqn, &address).map_err(failed)?;
+            if let Some(Err(error)) = state.map(|state| nvmf.set_ana(&nqn, &address, state)) {
+                // The call fails as a whole.
+                nvmf.unlisten_tcp(&nqn, &address).map_err(failed)?;
+                return Err(failed(error));
+            }
             (address.to_string(), tcp_in_json(&address))
         }
     };
-    let params = kept(&[("nqn", json!(nqn)), ("listen_address", address)]);
+    let ana = state.map_or(Value::Null, |state| json!(ana_name(state)));
+    let params = kept(&[("nqn", json!(nqn)), ("listen_address", address), ("ana_state", ana)]);
     let what = controller_of(&nqn, &traddr);
     manager.made("nvmf", &what, "nvmf_subsystem_add_listener", params);
     Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_listener_set_ana_state(
+    manager: &Manager,
+    mut params: Params,
+) -> Result<Value> {
+    let nqn = params.name("nqn")?;
+    let listen = address(&mut params)?;
+    let (state, group) = (ana_state_of(&params.name("ana_state")?)?, params.number("anagrpid")?);
+    params.finish()?;
+    if group.is_some_and(|group| group > 1) {
+        return Err(Failure::params("all namespaces are in the group 1"));
+    }
+    let Listen::Tcp(address) = listen else {
+        return Err(Failure::params("ana_state is for listeners of TCP"));
+    };
+    manager.nvmf().set_ana(&nqn, &address, state).map_err(failed)?;
+    // A saved configuration has the state of now.
+    let what = controller_of(&nqn, &address.to_string());
+    for call in manager.calls().iter_mut().filter(|call| call.what == what) {
+        call.params["ana_state"] = json!(ana_name(state));
+    }
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_get_listeners(manager: &Manager, mut params: Params) -> Result<Value> {
+    let nqn = params.name("nqn")?;
+    params.finish()?;
+    let info = manager.nvmf().infos().into_iter().find(|info| info.nqn == nqn);
+    let info =
+        info.ok_or_else(|| Failure::params(format!("Subsystem with NQN '{nqn}' not found")))?;
+    let local = info.addresses.iter().map(|traddr| {
+        json!({"address": {"trtype": VFIOUSER, "adrfam": "", "traddr": traddr, "trsvcid": ""}})
+    });
+    let tcp = info.tcp_addresses.iter().enumerate().map(|(number, address)| {
+        let mut listener = json!({"address": tcp_in_json(address)});
+        if let Some(state) = info.ana.as_ref().and_then(|states| states.get(number)) {
+            listener["ana_states"] = json!([{"ana_group": 1, "ana_state": ana_name(*state)}]);
+        }
+        listener
+    });
+    Ok(Value::Array(local.chain(tcp).collect()))
 }
 
 pub(super) fn nvmf_subsystem_remove_listener(
@@ -441,6 +519,7 @@ fn in_json(info: &SubsystemInfo) -> Value {
         "serial_number": info.serial,
         "model_number": info.model,
         "max_namespaces": info.namespaces_max,
+        "ana_reporting": info.ana.is_some(),
         "min_cntlid": 1,
         "max_cntlid": u16::MAX - 1,
         "namespaces": namespaces,

@@ -84,6 +84,9 @@ const CONTROLLER: Param = need("ctrlr", Text, "The name of the socket.");
 const NQN: Param = need("nqn", Text, "The subsystem's name.");
 const TRTYPE: Param = need("trtype", Text, "`VFIOUSER` or `TCP`.");
 const BY_FORCE: Param = may("force", Flag, "Also if a driver has it. qpair's own.");
+const ANA_STATES: &str =
+    "`optimized`, `non_optimized`, `inaccessible`, `persistent_loss` or `change`.";
+const ANA_STATE_IF_GIVEN: Param = may("ana_state", Text, ANA_STATES);
 const LISTEN_ADDRESS: Param = need(
     "listen_address",
     Fields(&[
@@ -468,7 +471,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
                 Flag,
                 "Any host may connect over TCP. Any process that reaches a socket may in any case.",
             ),
-            no("ana_reporting"),
+            may(
+                "ana_reporting",
+                Flag,
+                "Hosts over TCP are told of the states of their ways to the namespaces (ANA).",
+            ),
             no("passthrough"),
             no("enable_nssr"),
             no("min_cntlid"),
@@ -549,7 +556,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
             NQN,
             LISTEN_ADDRESS,
             no("secure_channel"),
-            no("ana_state"),
+            ANA_STATE_IF_GIVEN,
             no("sock_impl"),
             no("numa_id"),
             no("tgt_name"),
@@ -579,6 +586,24 @@ pub(super) const SCHEMAS: &[Schema] = &[
             no("tgt_name"),
         ],
         "the namespace's number",
+    ),
+    of(
+        "nvmf_subsystem_get_listeners",
+        "Lists where a subsystem is served, with the states of access there.",
+        &[NQN, no("tgt_name")],
+        "a list of addresses and states",
+    ),
+    of(
+        "nvmf_subsystem_listener_set_ana_state",
+        "Sets the state of access to all namespaces by an address of TCP. Hosts are told.",
+        &[
+            NQN,
+            LISTEN_ADDRESS,
+            need("ana_state", Text, ANA_STATES),
+            may("anagrpid", Number, "1, the group of all namespaces."),
+            no("tgt_name"),
+        ],
+        TRUE,
     ),
     of(
         "nvmf_subsystem_remove_host",

@@ -1,5 +1,7 @@
 //! PDUs of the target: responses, requests for data, and data into the buffers of reads.
 
+use std::time::{Duration, Instant};
+
 use qpair_block::{IoError, Op, Request};
 use qpair_nvme_wire::Status;
 use rustix::io::Errno;
@@ -7,6 +9,9 @@ use rustix::net::{RecvFlags, recv};
 
 use super::{NvmeTcpChannel, STAGING_BYTES};
 use crate::wire::{DataPdu, Pdu, R2t, Step};
+
+/// The pause before a command is sent again whose way to the namespace was closed.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The data that follows the last header.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +138,14 @@ impl NvmeTcpChannel {
     /// Ends the job whose response has come.
     fn conclude(&mut self, slot: usize, status: Status) {
         let Some(mut job) = self.jobs[slot].take() else { return };
+        if status.is_of_path() {
+            // The target may open the way again.
+            let now = Instant::now();
+            (job.error, job.filled, job.asked) = (None, 0, 0);
+            job.again_at = Some(now + AGAIN_AFTER);
+            self.jobs[slot] = Some(job);
+            return self.look_by(now + AGAIN_AFTER);
+        }
         let Request { op, force_unit_access, len_bytes, .. } = job.request;
         if op == Op::WriteZeroes && status.is_success() {
             let most = u64::from(super::ZEROES_BLOCKS_MAX)

@@ -141,6 +141,9 @@ impl NvmeTcpChannel {
     pub(super) fn set_timer(&mut self, now: Instant) {
         let pause =
             (self.setting.limit / 8).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let soonest = self.jobs.iter().flatten().filter_map(|job| job.again_at).min();
+        let left = soonest.map(|at| at.saturating_duration_since(now));
+        let pause = left.map_or(pause, |left| left.clamp(Duration::from_millis(1), pause));
         let value = Timespec::try_from(pause).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: zero, it_value: value };
@@ -149,7 +152,14 @@ impl NvmeTcpChannel {
         self.looks_at = Some(now + pause);
     }
 
-    /// Ends the jobs whose time is over.
+    /// Sets the timer for a time, if it is not set for an earlier one.
+    pub(super) fn look_by(&mut self, time: Instant) {
+        if self.looks_at.is_none_or(|at| at > time) {
+            self.set_timer(Instant::now());
+        }
+    }
+
+    /// Ends the jobs whose time is over, and sends those again whose pause is over.
     pub(super) fn look_at_times(&mut self) {
         let Some(at) = self.looks_at else { return };
         let now = Instant::now();
@@ -161,10 +171,14 @@ impl NvmeTcpChannel {
         let limit = self.setting.limit;
         let mut is_late = false;
         for slot in 0..self.jobs.len() {
-            let since = self.jobs[slot].as_ref().map(|job| job.since);
-            if since.is_some_and(|since| now.duration_since(since) >= limit) {
-                is_late = true;
+            let Some(job) = &self.jobs[slot] else { continue };
+            let again_at = job.again_at;
+            if now.duration_since(job.since) >= limit {
+                // Without an answer; an answer that the way is closed is one.
+                is_late |= again_at.is_none();
                 self.fail(slot, IoError::TIMED_OUT);
+            } else if self.is_up() && again_at.is_some_and(|at| at <= now) {
+                self.put(slot);
             }
         }
         if is_late && self.is_up() {

@@ -9,7 +9,8 @@
 //! - no flush succeeds after a connection was lost with writes that none had covered.
 //!
 //! When the connection is lost, jobs stay, and are sent again by the next connection. A job that
-//! takes longer than the time limit ends with an error, and the connection with it: a late answer
+//! cannot be done because of the way to the namespace (ANA) stays as well, and is sent again after a
+//! pause. A job that takes longer than the time limit ends with an error, and the connection with it: a late answer
 //! could not be told from that of the slot's next job.
 
 mod input;
@@ -60,6 +61,9 @@ struct Job {
     cid: u16,
     since: Instant,
     error: Option<IoError>,
+    /// The time to send the command again, after the target has said that the way to the namespace
+    /// is closed.
+    again_at: Option<Instant>,
     /// The bytes of a read that have come.
     filled: u32,
     /// The bytes of a write that the target has asked for.
@@ -170,6 +174,7 @@ impl NvmeTcpChannel {
     fn put(&mut self, slot: usize) {
         let Some(job) = &mut self.jobs[slot] else { return };
         self.commands = self.commands.wrapping_add(1);
+        job.again_at = None;
         job.cid = slot as u16 | (self.commands << SLOT_BITS) as u16;
         let Request { op, force_unit_access, offset_bytes, len_bytes, .. } = job.request;
         let (facts, digests) = (&self.setting.association.facts, self.setting.digests);
@@ -292,7 +297,7 @@ impl NvmeTcpChannel {
     fn slot_of(&self, cid: u16) -> Option<usize> {
         let slot = usize::from(cid) % (1 << SLOT_BITS);
         let job = self.jobs.get(slot)?.as_ref()?;
-        (job.cid == cid).then_some(slot)
+        (job.cid == cid && job.again_at.is_none()).then_some(slot)
     }
 
     fn fail(&mut self, slot: usize, error: IoError) {
@@ -330,7 +335,17 @@ impl IoChannel for NvmeTcpChannel {
         self.taken += 1;
         let since = Instant::now();
         let covers = self.setting.writes.ended();
-        let job = Job { request, cid: 0, since, error: None, filled: 0, asked: 0, done: 0, covers };
+        let job = Job {
+            request,
+            cid: 0,
+            since,
+            error: None,
+            again_at: None,
+            filled: 0,
+            asked: 0,
+            done: 0,
+            covers,
+        };
         self.jobs[slot] = Some(job);
         if self.looks_at.is_none() {
             self.set_timer(since);

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use qpair_nvme_device::{AdminState, Event, NamespaceInfo, Traits};
+use qpair_nvme_wire::ana::{ANA_LOG, AnaIdentity, AnaLog, AnaState, GROUPS_ONLY};
 use qpair_nvme_wire::command::{admin, cns, feature};
 use qpair_nvme_wire::fabrics::{
     DISCOVERY_LOG, FABRICS, FabricsIdentity, KEEP_ALIVE, KEEP_ALIVE_TIMER, fctype, sgl,
@@ -24,6 +25,9 @@ use crate::nvme_tcp::controller::Controller;
 const VERSION: u32 = 0x0001_0400;
 /// The unit of the keep alive timer that hosts are told of, 100 ms.
 const KEEP_ALIVE_UNIT: u16 = 10;
+/// The longest time in which a way has no state, seconds, and the group of all namespaces.
+const ANA_TRANSITION_S: u8 = 10;
+const ANA_GROUP: u32 = 1;
 /// Dword 0 of the completion of an abort that found no command.
 const NOT_ABORTED: u64 = 1;
 
@@ -64,8 +68,10 @@ impl Hall {
             return answered;
         }
         let subsystem = controller.subsystem.as_ref();
-        let namespaces: &[NamespaceInfo] =
-            find(&mut self.spaces, subsystem).map_or(&[], |space| &space.infos);
+        let space = find(&mut self.spaces, subsystem).map(|space| &*space);
+        let namespaces: &[NamespaceInfo] = space.map_or(&[], |space| &space.infos);
+        let ana =
+            reports_ana(&controller).then(|| space.map_or(Default::default(), |space| space.ana));
         let local = matches!(entry.opcode(), admin::GET_LOG_PAGE).then(|| local_address(it));
         let Some(admin) = it.admin() else { return Err(Status::COMMAND_SEQUENCE_ERROR) };
         if admin.status & CSTS_READY == 0 && entry.opcode() != KEEP_ALIVE {
@@ -83,6 +89,9 @@ impl Hall {
                     qpair_nvme_device::Counts::default(),
                     Traits::default(),
                     |page| {
+                        if page == ANA_LOG {
+                            return ana.map(|ana| ana_log(ana, namespaces, entry));
+                        }
                         let is_it = page == DISCOVERY_LOG && is_discovery;
                         is_it.then(|| shared.directory.log(&shared, &local, &controller.host))
                     },
@@ -219,7 +228,33 @@ fn identify(
         };
         identity.put(&mut data);
     }
+    if reports_ana(controller) {
+        let namespaces_max = admin.options.namespaces_max;
+        let ana = AnaIdentity { transition_s: ANA_TRANSITION_S, groups: ANA_GROUP, namespaces_max };
+        match entry.cdw(10) as u8 {
+            cns::CONTROLLER => ana.put(&mut data),
+            cns::NAMESPACE if namespaces.iter().any(|it| it.nsid == entry.nsid()) => {
+                AnaIdentity::put_group(&mut data, ANA_GROUP);
+            }
+            _ => {}
+        }
+    }
     fitting(entry, data)
+}
+
+fn reports_ana(controller: &Controller) -> bool {
+    let subsystem = controller.subsystem.as_ref();
+    subsystem.is_some_and(|it| it.reports_ana.load(Ordering::Relaxed))
+}
+
+fn ana_log(
+    (state, changes): (AnaState, u64),
+    namespaces: &[NamespaceInfo],
+    entry: &Entry,
+) -> Vec<u8> {
+    let has_list = entry.cdw(10) & GROUPS_ONLY == 0;
+    let namespaces = namespaces.iter().filter(|_| has_list).map(|it| it.nsid).collect();
+    AnaLog { changes, group: ANA_GROUP, state, namespaces }.encode()
 }
 
 fn set_features(admin: &mut Admin, controller: &Controller, entry: &Entry) -> Answered {

@@ -3,6 +3,7 @@
 use qpair_block::{Error, ErrorKind, IoError, Op};
 use qpair_nvme_device::{Part, Planned, RANGES_BYTES_MAX, plan, status_of};
 use qpair_nvme_tcp::wire::{Fault, R2t, fes, put};
+use qpair_nvme_wire::ana::AnaState;
 use qpair_nvme_wire::command::{FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::fabrics::{FABRICS, fctype, sgl};
 use qpair_nvme_wire::{Command as Entry, Range, Status};
@@ -91,6 +92,12 @@ impl Hall {
         let seat = self.connections[slot].as_ref().and_then(|it| it.seat.as_ref());
         let subsystem = seat.and_then(|seat| seat.controller.subsystem.as_ref());
         let space = find(&mut self.spaces, subsystem).ok_or(Status::INVALID_NAMESPACE)?;
+        match space.ana.0 {
+            AnaState::Optimized | AnaState::NonOptimized => {}
+            AnaState::Inaccessible => return Err(Status::ANA_INACCESSIBLE),
+            AnaState::PersistentLoss => return Err(Status::ANA_PERSISTENT_LOSS),
+            AnaState::Change => return Err(Status::ANA_TRANSITION),
+        }
         let is_ranges = entry.opcode() == io::DATASET_MANAGEMENT;
         let durable = entry.cdw(12) & FORCE_UNIT_ACCESS != 0;
         let shape = if is_ranges {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Error, Result};
-use qpair_nvme_device::NamespaceInfo;
+use qpair_nvme_device::{Event, NamespaceInfo};
+use qpair_nvme_wire::ana::AnaState;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Hall, OTHER};
@@ -34,6 +35,8 @@ pub(super) struct Space {
     version: Option<u64>,
     disks: BTreeMap<u32, Arc<Disk>>,
     pub(super) infos: Vec<NamespaceInfo>,
+    /// The state of the way by this portal, and the number of its changes.
+    pub(super) ana: (AnaState, u64),
     pub(super) lanes: BTreeMap<u32, SpaceLane>,
     /// Whether requests to removed namespaces are under way.
     is_settling: bool,
@@ -166,7 +169,10 @@ impl Hall {
             stays
         });
         for place in places {
-            if find(&mut self.spaces, Some(&place.subsystem)).is_some() {
+            if let Some(space) = find(&mut self.spaces, Some(&place.subsystem)) {
+                if std::mem::replace(&mut space.ana, place.ana) != place.ana {
+                    self.tell_of_ana(&place.subsystem);
+                }
                 continue;
             }
             let post = place.posts[self.number].clone();
@@ -179,9 +185,23 @@ impl Hall {
                 version: None,
                 disks: BTreeMap::new(),
                 infos: Vec::new(),
+                ana: place.ana,
                 lanes: BTreeMap::new(),
                 is_settling: false,
             });
+        }
+    }
+
+    /// Tells hosts of a subsystem that their way to its namespaces has another state.
+    fn tell_of_ana(&mut self, subsystem: &Arc<Subsystem>) {
+        for slot in 0..self.connections.len() {
+            let Some(it) = &mut self.connections[slot] else { continue };
+            let its = it.seat.as_ref().and_then(|seat| seat.controller.subsystem.as_ref());
+            let is_its = its.is_some_and(|its| Arc::ptr_eq(its, subsystem));
+            let Some(admin) = it.admin().filter(|_| is_its) else { continue };
+            if admin.state.happen(Event::AnaChanged) {
+                self.send_events(slot);
+            }
         }
     }
 
