@@ -295,6 +295,11 @@ fn connect_is_strict() {
     assert_eq!(refused(&entry(9, 0), &right), (parameter, 42));
     let format = Connect { format: 1, ..entry(2, 0) };
     assert_eq!(refused(&format, &right).0, Status::CONNECT_FORMAT);
+    // Its data must be in the capsule.
+    let elsewhere = moved(entry(2, 0).command(), 1024);
+    assert_eq!(Raw::open(&address).call(&elsewhere).status, Status::INVALID_SGL_TYPE);
+    let empty = entry(2, 0).command();
+    assert_eq!(Raw::open(&address).call(&empty).status, Status::INVALID_SGL_LENGTH);
     // Other commands come too early, and Connect comes once.
     let early = Raw::open(&address).call(&Command::property_get(CC, false)).status;
     assert_eq!(early, Status::COMMAND_SEQUENCE_ERROR);

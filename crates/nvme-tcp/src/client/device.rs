@@ -9,6 +9,8 @@ use qpair_block::{
     BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result, UnflushedWrites,
 };
 
+use qpair_nvme_wire::Range;
+
 use super::association::Association;
 use super::channel::{NvmeTcpChannel, Setting};
 use crate::address::Place;
@@ -107,7 +109,9 @@ impl NvmeTcpDevice {
             atomic_write_bytes: 0,
             volatile_write_cache: facts.has_cache,
             read_only: facts.read_only,
-            discards: facts.commands & DATASET_MANAGEMENT != 0,
+            // Ranges go in the capsule.
+            discards: facts.commands & DATASET_MANAGEMENT != 0
+                && facts.capsule_bytes >= Range::BYTES as u32,
             writes_zeroes: facts.commands & WRITE_ZEROES != 0,
             growable: false,
             depth_max: DEPTH_MAX.min(facts.entries_max - 1),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+mod ana;
 mod config;
 mod narrow;
 mod nvmf;
