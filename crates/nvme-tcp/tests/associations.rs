@@ -331,6 +331,27 @@ fn a_queue_that_is_full_takes_no_command() {
     assert!(grants <= 32);
 }
 
+/// A host that has sent more than the target reads is still told why its connection ends.
+#[test]
+fn the_last_message_arrives() {
+    let (target, address) = serve(ram());
+    for _ in 0..20 {
+        let (_admin, mut queue, _) = both(&address, 1, 0);
+        let mut output = Vec::new();
+        put::h2c_data(&mut output, Digests::default(), &DataPdu { len: 4, ..DataPdu::default() });
+        output.resize(1 << 20, 0);
+        let _ = queue.stream.write_all(&output);
+        assert!(matches!(queue.next(), Some(Pdu::Term(term)) if term.status == fes::HEADER_FIELD));
+    }
+    for _ in 0..3000 {
+        if target.nvme_tcp_clients() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{} connections are left", target.nvme_tcp_clients());
+}
+
 /// Logs end where they end, and larger data than a transfer is refused before memory is taken.
 #[test]
 fn logs_and_transfers_have_bounds() {

@@ -122,6 +122,8 @@ pub(crate) struct Connection {
     pub(crate) interest: Interest,
     /// Whether the connection ends after its last output.
     pub(crate) is_leaving: bool,
+    /// The time by which it ends after its last output, unless the host does so before.
+    pub(crate) leaves_by: Option<Instant>,
     /// Whether the connection has ended. It stays until its last part ends.
     pub(crate) is_dead: bool,
     pub(crate) is_dirty: bool,
@@ -154,6 +156,7 @@ impl Connection {
             has_flow_control: true,
             interest: Interest::default(),
             is_leaving: false,
+            leaves_by: None,
             is_dead: false,
             is_dirty: false,
             is_waiting: false,

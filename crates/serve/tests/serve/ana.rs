@@ -120,9 +120,7 @@ fn states_are_saved_and_checked() {
     assert!(saved.contains(r#""ana_state":"inaccessible""#), "{saved}");
     assert!(saved.contains(r#""ana_reporting":true"#), "{saved}");
     let set = "nvmf_subsystem_listener_set_ana_state";
-    let params = |port: &str, state: &str| {
-        json!({"nqn": NQN, "listen_address": way(port), "ana_state": state})
-    };
+    let params = |port: &str, state: &str| json!({"nqn": NQN, "listen_address": way(port), "ana_state": state});
     rig.refused(-32602, set, params(&other, "better"));
     rig.refused(-32602, set, params("1", "optimized"));
     let mut group = params(&other, "optimized");

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{Shutdown, shutdown};
 use tracing::info;
 
 use super::input::CONNECT_LIMIT;
@@ -14,6 +15,8 @@ use crate::nvme_tcp::connection::Interest;
 /// The time after which a connection that keeps blocks and moves no bytes is disconnected, if
 /// others wait for blocks.
 const STALL: Duration = Duration::from_secs(1);
+/// The time in which a host may read why its connection ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Hall {
     /// Looks at the connections to which something has happened.
@@ -62,12 +65,18 @@ impl Hall {
     /// Removes a connection that has ended, or sets for what its socket is watched.
     fn conclude(&mut self, slot: usize) {
         let Some(it) = &mut self.connections[slot] else { return };
-        if it.is_leaving && it.parts == 0 && it.output.is_empty() {
-            it.is_dead = true;
+        let is_last = it.is_leaving && it.parts == 0 && it.output.is_empty();
+        if is_last && it.leaves_by.is_none() && !it.is_dead {
+            // A socket that is closed with unread bytes may take the last message from the host.
+            let _ = shutdown(&it.stream, Shutdown::Write);
+            let by = Instant::now() + FAREWELL;
+            it.leaves_by = Some(by);
+            self.looks_at = Some(self.looks_at.map_or(by, |at| at.min(by)));
         }
         if !it.is_dead {
             let reads = it.stalled.is_none() && (it.receiver.is_inside() || it.may_take());
-            let wanted = Interest { read: reads && !it.is_leaving, write: !it.output.is_empty() };
+            let read = if it.is_leaving { it.leaves_by.is_some() } else { reads };
+            let wanted = Interest { read, write: !it.output.is_empty() };
             if it.interest != wanted {
                 it.interest = wanted;
                 let mut flags = EventFlags::empty();
@@ -126,9 +135,10 @@ impl Hall {
         let (mut late, mut next) = (Vec::new(), None::<Instant>);
         for (slot, it) in self.connections.iter().enumerate() {
             let Some(it) = it else { continue };
-            let end = match it.is_unassociated() {
-                true => Some(it.since + limit),
-                false => it.keep_alive_end(),
+            let end = match (it.leaves_by, it.is_unassociated()) {
+                (Some(by), _) => Some(by),
+                (None, true) => Some(it.since + limit),
+                (None, false) => it.keep_alive_end(),
             };
             let keeps = it.keeps_blocks() && !self.waiting.is_empty();
             if end.is_some_and(|end| end <= now) || keeps && now - it.moved_at > STALL {
@@ -139,7 +149,10 @@ impl Hall {
         }
         self.looks_at = next;
         for slot in late {
-            self.tell_of_end(slot, "the host was silent for too long");
+            let is_told = self.connections[slot].as_ref().is_some_and(|it| it.is_leaving);
+            if !is_told {
+                self.tell_of_end(slot, "the host was silent for too long");
+            }
             self.end(slot);
         }
         for at in 0..self.spaces.len() {
