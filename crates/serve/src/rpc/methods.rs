@@ -11,6 +11,7 @@ use qpair_block::{
 };
 use serde_json::{Map, Value, json};
 
+use super::ana::{nvmf_subsystem_get_listeners, nvmf_subsystem_listener_set_ana_state};
 use super::carved::{bdev_scsi_create, bdev_scsi_delete, bdev_scsi_get_devices};
 use super::faults::{bdev_error_create, bdev_error_delete, bdev_error_inject_error};
 use super::limits::bdev_set_qos_limit;
@@ -23,8 +24,8 @@ use super::nvme::{
 use super::nvmf::{
     nvmf_create_subsystem, nvmf_create_transport, nvmf_delete_subsystem, nvmf_delete_transport,
     nvmf_get_subsystems, nvmf_subsystem_add_host, nvmf_subsystem_add_listener,
-    nvmf_subsystem_add_ns, nvmf_subsystem_get_listeners, nvmf_subsystem_listener_set_ana_state,
-    nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
+    nvmf_subsystem_add_ns, nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener,
+    nvmf_subsystem_remove_ns,
 };
 use super::params::{Failure, Params, Result};
 use super::scsi::{

@@ -1,6 +1,7 @@
 //! JSON-RPC 2.0 on a Unix socket, with the names, parameters and errors of SPDK's, so that its
 //! client drives it.
 
+mod ana;
 mod carved;
 mod client;
 mod config;

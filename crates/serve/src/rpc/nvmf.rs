@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use qpair_nvme_tcp::HostPort;
-use qpair_nvme_wire::ana::AnaState;
 use serde_json::{Value, json};
 
+use super::ana::{ana_name, ana_state_of};
 use super::manager::Manager;
 use super::methods::kept;
 use super::params::{Failure, Params, Result};
 use crate::bdevs::uuid_of;
 use crate::nvmf::{SubsystemInfo, Transport};
 
-const VFIOUSER: &str = "VFIOUSER";
+pub(super) const VFIOUSER: &str = "VFIOUSER";
 const TCP: &str = "TCP";
 /// The number of namespaces of a subsystem if the call does not set it.
 const NAMESPACES: u64 = 32;
@@ -23,12 +23,12 @@ fn namespace_of(nqn: &str, nsid: u32) -> String {
     format!("namespace {nsid} of {nqn}")
 }
 
-fn controller_of(nqn: &str, traddr: &str) -> String {
+pub(super) fn controller_of(nqn: &str, traddr: &str) -> String {
     format!("controller of {nqn} at {traddr}")
 }
 
 /// Makes SPDK's answer of an error: a missing subsystem or an invalid value is a wrong parameter.
-fn failed(error: qpair_block::Error) -> Failure {
+pub(super) fn failed(error: qpair_block::Error) -> Failure {
     use qpair_block::ErrorKind::{Invalid, NotFound};
     match error.kind() {
         NotFound | Invalid => Failure::params(error.to_string()),
@@ -37,7 +37,7 @@ fn failed(error: qpair_block::Error) -> Failure {
 }
 
 /// The way by which drivers or hosts reach a subsystem.
-enum Listen {
+pub(super) enum Listen {
     VfioUser(String),
     Tcp(HostPort),
 }
@@ -46,25 +46,6 @@ enum Listen {
 fn trtype_of(trtype: &str) -> Result<&'static str> {
     let known = [VFIOUSER, TCP].into_iter().find(|it| trtype.eq_ignore_ascii_case(it));
     known.ok_or_else(|| Failure::params(format!("Transport type '{trtype}' unavailable")))
-}
-
-/// Returns a state of access by SPDK's name.
-fn ana_state_of(name: &str) -> Result<AnaState> {
-    let is_it = |state: &AnaState| ana_name(*state).eq_ignore_ascii_case(name);
-    AnaState::ALL
-        .into_iter()
-        .find(is_it)
-        .ok_or_else(|| Failure::params(format!("'{name}' is not a state of access")))
-}
-
-fn ana_name(state: AnaState) -> &'static str {
-    match state {
-        AnaState::Optimized => "optimized",
-        AnaState::NonOptimized => "non_optimized",
-        AnaState::Inaccessible => "inaccessible",
-        AnaState::PersistentLoss => "persistent_loss",
-        AnaState::Change => "change",
-    }
 }
 
 /// Returns the name of a host's permission in the list of calls.
@@ -267,7 +248,7 @@ pub(super) fn nvmf_subsystem_remove_ns(manager: &Manager, mut params: Params) ->
 }
 
 /// Takes the parameter `listen_address`.
-fn address(params: &mut Params) -> Result<Listen> {
+pub(super) fn address(params: &mut Params) -> Result<Listen> {
     let mut address = params.fields("listen_address")?;
     let trtype = address.name("trtype")?;
     let traddr = address.name("traddr")?;
@@ -323,48 +304,6 @@ pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params)
     let what = controller_of(&nqn, &traddr);
     manager.made("nvmf", &what, "nvmf_subsystem_add_listener", params);
     Ok(json!(true))
-}
-
-pub(super) fn nvmf_subsystem_listener_set_ana_state(
-    manager: &Manager,
-    mut params: Params,
-) -> Result<Value> {
-    let nqn = params.name("nqn")?;
-    let listen = address(&mut params)?;
-    let (state, group) = (ana_state_of(&params.name("ana_state")?)?, params.number("anagrpid")?);
-    params.finish()?;
-    if group.is_some_and(|group| group > 1) {
-        return Err(Failure::params("all namespaces are in the group 1"));
-    }
-    let Listen::Tcp(address) = listen else {
-        return Err(Failure::params("ana_state is for listeners of TCP"));
-    };
-    manager.nvmf().set_ana(&nqn, &address, state).map_err(failed)?;
-    // A saved configuration has the state of now.
-    let what = controller_of(&nqn, &address.to_string());
-    for call in manager.calls().iter_mut().filter(|call| call.what == what) {
-        call.params["ana_state"] = json!(ana_name(state));
-    }
-    Ok(json!(true))
-}
-
-pub(super) fn nvmf_subsystem_get_listeners(manager: &Manager, mut params: Params) -> Result<Value> {
-    let nqn = params.name("nqn")?;
-    params.finish()?;
-    let info = manager.nvmf().infos().into_iter().find(|info| info.nqn == nqn);
-    let info =
-        info.ok_or_else(|| Failure::params(format!("Subsystem with NQN '{nqn}' not found")))?;
-    let local = info.addresses.iter().map(|traddr| {
-        json!({"address": {"trtype": VFIOUSER, "adrfam": "", "traddr": traddr, "trsvcid": ""}})
-    });
-    let tcp = info.tcp_addresses.iter().enumerate().map(|(number, address)| {
-        let mut listener = json!({"address": tcp_in_json(address)});
-        if let Some(state) = info.ana.as_ref().and_then(|states| states.get(number)) {
-            listener["ana_states"] = json!([{"ana_group": 1, "ana_state": ana_name(*state)}]);
-        }
-        listener
-    });
-    Ok(Value::Array(local.chain(tcp).collect()))
 }
 
 pub(super) fn nvmf_subsystem_remove_listener(
@@ -425,7 +364,7 @@ pub(super) fn nvmf_subsystem_remove_host(manager: &Manager, mut params: Params) 
     Ok(json!(true))
 }
 
-fn tcp_in_json(address: &HostPort) -> Value {
+pub(super) fn tcp_in_json(address: &HostPort) -> Value {
     let HostPort { host, port } = address;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let family = if host.starts_with('[') { "IPv6" } else { "IPv4" };
