@@ -12,7 +12,9 @@ use qpair_block::{
     RamOptions, Request, WaitOptions,
 };
 use qpair_nvme_tcp::HostPort;
-use qpair_nvme_tcp::wire::{DataPdu, Digests, End, InitReq, Pdu, R2t, Receiver, Step, fes, put};
+use qpair_nvme_tcp::wire::{
+    DataPdu, Digests, End, InitReq, Pdu, R2t, Receiver, Step, crc32c, fes, put,
+};
 use qpair_nvme_wire::command::{feature, io};
 use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, NO_FLOW_CONTROL, Sgl, sgl};
 use qpair_nvme_wire::registers::{CC, CC_RUN};
@@ -45,22 +47,29 @@ struct Raw {
 
 impl Raw {
     fn open(address: &HostPort) -> Self {
+        Self::open_with(address, Digests::default())
+    }
+
+    fn open_with(address: &HostPort, digests: Digests) -> Self {
         let stream = TcpStream::connect((address.host.as_str(), address.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let receiver = Receiver::new(End::Host, 1 << 20);
         let mut raw = Self { stream, receiver, input: Vec::new(), data: Vec::new() };
         let mut output = Vec::new();
-        put::init_req(&mut output, &InitReq::default());
+        put::init_req(&mut output, &InitReq { digests, ..InitReq::default() });
         raw.stream.write_all(&output).unwrap();
         assert!(matches!(raw.next(), Some(Pdu::InitResp(_))));
-        raw.receiver.initialize(Digests::default());
+        raw.receiver.initialize(digests);
         raw
     }
 
     fn send(&mut self, command: &Command, data: &[u8]) {
-        let mut output = Vec::new();
-        put::command(&mut output, Digests::default(), command, data.len() as u32);
+        let (mut output, digests) = (Vec::new(), self.receiver.digests());
+        put::command(&mut output, digests, command, data.len() as u32);
         output.extend(data);
+        if digests.data && !data.is_empty() {
+            output.extend(crc32c(data).to_le_bytes());
+        }
         self.stream.write_all(&output).unwrap();
     }
 
@@ -305,6 +314,35 @@ fn connect_is_strict() {
     assert_eq!(early, Status::COMMAND_SEQUENCE_ERROR);
     assert_eq!(queue.connect(&entry(1, 0), &right).status, Status::COMMAND_SEQUENCE_ERROR);
     drop(target);
+}
+
+/// A wrong sum of data fails its command and no other, and the device does not get the data.
+#[test]
+fn a_wrong_digest_of_data_fails_its_command() {
+    let device = ram();
+    let (_target, address) = serve(device.clone());
+    let (_admin, _, controller) = both(&address, 1, 0);
+    let mut queue = Raw::open_with(&address, Digests::of(3));
+    let connected = queue.connect(&entry(2, 0), &data(controller, 1));
+    assert_eq!(connected.status, Status::SUCCESS);
+    queue.send(&write(1, 0, &[7; 4096]), &[7; 4096]);
+    assert_eq!(queue.response().status, Status::SUCCESS);
+    let mut output = Vec::new();
+    put::command(&mut output, Digests::of(3), &write(2, 0, &[8; 4096]), 4096);
+    output.extend([8; 4096]);
+    output.extend([0; 4]);
+    queue.stream.write_all(&output).unwrap();
+    let failed = queue.response();
+    assert_eq!((failed.cid, failed.status), (2, Status::TRANSIENT_TRANSPORT_ERROR));
+    assert_eq!(first_bytes(&device), [7; 4096]);
+    queue.send(&write(3, 0, &[9; 4096]), &[9; 4096]);
+    assert_eq!(queue.response().status, Status::SUCCESS);
+    // A wrong sum of a header ends the connection.
+    let mut output = Vec::new();
+    put::command(&mut output, Digests::of(3), &write(4, 0, &[8; 512]), 512);
+    output[74] ^= 1;
+    queue.stream.write_all(&output).unwrap();
+    assert!(matches!(queue.next(), Some(Pdu::Term(term)) if term.status == fes::HEADER_DIGEST));
 }
 
 /// A queue has no more commands than entries, also while their data is missing.
