@@ -246,13 +246,16 @@ fn only_the_silent_host_is_let_go() {
     assert_eq!(queue.response().status, Status::SUCCESS);
 }
 
+/// A change that makes the header of data wrong.
+type Change<'c> = &'c dyn Fn(&mut DataPdu);
+
 /// Data outside its transfer ends the connection, whatever is wrong with it (see the traps of
 /// other targets: a tag of zero, sums that wrap, offsets out of order).
 #[test]
 fn data_outside_a_transfer_is_a_fault() {
     let (_target, address) = serve(ram());
     let (_admin, _, controller) = both(&address, 1, 0);
-    let changes: [(&dyn Fn(&mut DataPdu), u16); 8] = [
+    let changes: [(Change<'_>, u16); 8] = [
         (&|it| it.tag ^= 1, fes::HEADER_FIELD),
         (&|it| it.tag = u16::MAX, fes::HEADER_FIELD),
         (&|it| it.cid ^= 1, fes::HEADER_FIELD),
