@@ -83,8 +83,7 @@ impl Liars {
         let relay = Relay::start(genuine, wrong, one_in, seed)?;
         let open = |port: u16, limit| -> Option<Box<dyn BlockDevice>> {
             if is_nbd {
-                let options =
-                    NbdOptions { timeout: limit, request_timeout: limit, ..NbdOptions::default() };
+                let options = NbdOptions { timeout: limit, request_timeout: limit };
                 let device = NbdDevice::open(&format!("tcp:127.0.0.1:{port}/liar"), options);
                 return Some(Box::new(device.ok()?));
             }
