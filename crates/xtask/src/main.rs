@@ -21,8 +21,8 @@ enum Task {
     Sim(stores::Options),
     /// Serves a drive with a volatile cache to a virtual machine, over NBD
     Drive(drive::Options),
-    /// Lets hostile peers attack the servers and clients of vfio-user, NBD and NVMe/TCP, and verifies
-    /// a good driver's blocks in between
+    /// Lets hostile peers attack the servers and clients of vfio-user, NBD and NVMe/TCP, and
+    /// verifies a good driver's blocks in between
     Hostile(qpair_hostile::Options),
     /// Runs transactions on lists, in threads and tasks, and judges by their reads whether they
     /// were isolated

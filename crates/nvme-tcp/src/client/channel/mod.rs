@@ -9,9 +9,9 @@
 //! - no flush succeeds after a connection was lost with writes that none had covered.
 //!
 //! When the connection is lost, jobs stay, and are sent again by the next connection. A job that
-//! cannot be done because of the way to the namespace (ANA) stays as well, and is sent again after a
-//! pause. A job that takes longer than the time limit ends with an error, and the connection with it: a late answer
-//! could not be told from that of the slot's next job.
+//! cannot be done because of the way to the namespace (ANA) stays as well, and is sent again after
+//! a pause. A job that takes longer than the time limit ends with an error, and the connection with
+//! it: a late answer could not be told from that of the slot's next job.
 
 mod input;
 mod link;
