@@ -1,6 +1,6 @@
 //! Hostile clients attack the servers of vfio-user, NBD and NVMe/TCP, and hostile servers attack
-//! the clients of all three. In between, a well-behaved driver writes blocks and reads them again. See
-//! docs/design/vfio-user.md, docs/design/nbd.md and docs/design/nvme-tcp.md.
+//! the clients of all three. In between, a well-behaved driver writes blocks and reads them again.
+//! See docs/design/vfio-user.md, docs/design/nbd.md and docs/design/nvme-tcp.md.
 //!
 //! Despite the attacks, no block of another client may be wrong, nothing may end or block the
 //! process, and memory and descriptors must return to their initial level.
