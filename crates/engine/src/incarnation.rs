@@ -165,6 +165,9 @@ impl Incarnation {
     /// Sets the feature flag for commits in parts, before a log has a part: older software would take
     /// it for the log's end.
     pub(crate) fn note_commit_parts(&self) -> Result<()> {
+        if !self.shared.wal.options.enabled {
+            return Ok(());
+        }
         self.note_feature(|superblock| &mut superblock.commit_parts)
     }
 

@@ -255,7 +255,12 @@ impl<'a> Record<'a> {
             return Err("the record has unknown flags");
         }
         let continues = flags & CONTINUES != 0;
-        Ok(Self { timestamp, operation_count, continues, operations: &bytes[RECORD_HEADER_BYTES..] })
+        Ok(Self {
+            timestamp,
+            operation_count,
+            continues,
+            operations: &bytes[RECORD_HEADER_BYTES..],
+        })
     }
 
     /// Returns a record whose bytes were decoded before and have not changed since.

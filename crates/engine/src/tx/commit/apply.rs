@@ -6,6 +6,7 @@ use qpair_format::{Error, Result};
 use super::prepare::{Stop, step};
 use super::progress::{Phase, Progress};
 use super::undo::Keep;
+use super::windows::Windows;
 use crate::canary::Canary;
 use crate::shared::Shared;
 use crate::task::{Context, run_at_once};
@@ -22,6 +23,9 @@ impl Progress {
     /// Makes changes as long as everything they need is in memory.
     pub(super) fn apply_now(&mut self, tx: &Tx, context: Context<'_>) -> Stop {
         context.shared.planted.strike(Canary::PanicInCommit);
+        if self.windows.as_ref().is_some_and(Windows::is_open) {
+            return Stop::Window;
+        }
         // The leaf that was changed last. Other writes to it were prepared at its previous version.
         let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = self.core.writes.nth(&mut self.cursor) {
@@ -58,8 +62,23 @@ impl Progress {
             self.cursor.1 += 1;
             self.done += 1;
         }
+        self.note_referred();
+        if self.has_windows() {
+            return Stop::Window;
+        }
         self.applied(tx);
         Stop::Over
+    }
+
+    /// Notes the large values among the writes in memory, whose pages are kept.
+    fn note_referred(&mut self) {
+        if self.core.large.is_empty() {
+            return;
+        }
+        self.referred.extend(self.core.writes.iter().filter_map(|item| match item.write {
+            Write::Large(descriptor) => Descriptor::first_page(descriptor),
+            _ => None,
+        }));
     }
 
     /// Makes the next change, and waits for the pages that it needs.
@@ -102,14 +121,7 @@ impl Progress {
         let shared = &tx.shared;
         let core = &mut self.core;
         if !core.large.is_empty() {
-            let mut referred: Vec<u64> = core
-                .writes
-                .iter()
-                .filter_map(|item| match item.write {
-                    Write::Large(descriptor) => Descriptor::first_page(descriptor),
-                    _ => None,
-                })
-                .collect();
+            let referred = &mut self.referred;
             referred.sort_unstable();
             // The transaction itself has overwritten the other large values.
             for large in core.large.drain(..) {
@@ -119,8 +131,12 @@ impl Progress {
             }
         }
         self.phase = Phase::Applied;
-        let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
-        tx.recent.note(self.timestamp, &shared.oracle, keys);
+        if core.has_spilled() {
+            tx.recent.note_missing(self.timestamp);
+        } else {
+            let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
+            tx.recent.note(self.timestamp, &shared.oracle, keys);
+        }
         shared.oracle.end_commit(self.timestamp);
     }
 
@@ -134,6 +150,10 @@ impl Progress {
         let budget = 2 * core.locks.len() + COLLECT_MORE;
         if self.kept_bytes > 0 {
             tx.enqueue_old(core.slot, self.timestamp, self.kept_bytes, &mut core.locks);
+        }
+        for run in self.image_runs.drain(..) {
+            run.settle(Vec::new());
+            tx.history.begin_merge(&core.tx);
         }
         merge_later(shared, &mut self.sparse);
         core.cursor_hints = std::mem::take(&mut self.cursor_hints);

@@ -53,7 +53,7 @@ impl TxState {
             return Err(doomed.clone());
         }
         if (savepoint.store, savepoint.owner) != (self.store_number(), self.id)
-            || !self.writes.rollback_to(&savepoint.writes)
+            || !self.rollback_writes_to(&savepoint.writes)
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
