@@ -14,6 +14,7 @@ use qpair_memory::FrameIndex;
 
 use super::state::{TxState, written};
 use super::write_set::{Item, Segment, WriteMark};
+use crate::canary::Canary;
 use crate::checkpoint::SpaceRetry;
 use crate::shared::Shared;
 use crate::tree::Tree;
@@ -81,9 +82,9 @@ impl Spilled {
     }
 }
 
-/// Encodes a write for a run. Of writes to the same key, those of later runs come first.
-fn image_of<'a>(item: &Item<'a>, run: usize) -> BeforeImageRef<'a> {
-    BeforeImageRef::of_record(item.tree.id, item.key, u64::MAX - run as u64, written(item))
+/// Encodes a write for a run. Of writes to the same key, that with the smallest order is the newest.
+fn image_of<'a>(item: &Item<'a>, order: u64) -> BeforeImageRef<'a> {
+    BeforeImageRef::of_record(item.tree.id, item.key, order, written(item))
 }
 
 impl TxState {
@@ -214,12 +215,16 @@ impl TxState {
 
     async fn write_run(&self, segment: &Segment, number: usize) -> Result<Arc<SortedRun>> {
         let _entered = Entered::new(self.shared()).ok_or_else(Error::closed)?;
+        let order = match self.shared().planted.is(Canary::StaleSpilledWrite) {
+            true => 1 + number as u64,
+            false => u64::MAX - number as u64,
+        };
         let bytes: usize =
-            self.writes.items_of(segment).map(|item| image_of(&item, number).size_bytes()).sum();
+            self.writes.items_of(segment).map(|item| image_of(&item, order).size_bytes()).sum();
         let mut writer = RunWriter::of_writes(&self.tx, bytes as u64);
         let mut outcome = Ok(());
         for item in self.writes.items_of(segment) {
-            outcome = writer.push(&image_of(&item, number)).await;
+            outcome = writer.push(&image_of(&item, order)).await;
             if outcome.is_err() {
                 break;
             }
@@ -230,6 +235,9 @@ impl TxState {
 
     /// Lets the locked rows leave memory, as far as possible. Their locks stay.
     pub(in crate::tx) fn replace_locks_by_tags(&mut self) {
+        if self.shared().planted.is(Canary::ForgottenTags) {
+            self.locks.iter().for_each(|row| self.tx.rows.unlock(*row, self.id));
+        }
         let tags = self.tx.rows.replace_by_tags(&mut self.locks, self.id);
         if let Some(spilled) = &mut self.spilled {
             spilled.tags += tags;
