@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use qpair_block::format_bytes;
 use qpair_format::{Error, ErrorKind, Result};
@@ -118,6 +119,18 @@ impl TxState {
         }
     }
 
+    /// Returns the number of rows that the transaction has locked, in memory or by tags.
+    pub(super) fn locked_rows(&self) -> usize {
+        self.locks.len() + self.spilled.as_ref().map_or(0, |spilled| spilled.tags)
+    }
+
+    /// Notes the size of the writes, in memory and on the device, for the list of transactions.
+    pub(super) fn note_size(&self) {
+        let on_device = self.spilled.as_ref().map_or(0, |spilled| spilled.record_bytes);
+        let bytes = self.writes.size_bytes() + on_device;
+        self.info.bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Returns the memory of the writes and of the locked rows, in bytes.
     pub(in crate::tx) fn memory_bytes(&self) -> usize {
         let of_lock = size_of::<Row>() + size_of::<RowRef>();
@@ -210,6 +223,7 @@ impl TxState {
         spilled.savepoints.extend(marks);
         self.writes.drain();
         self.replace_locks_by_tags();
+        self.note_size();
         Ok(())
     }
 

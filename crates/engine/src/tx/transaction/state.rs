@@ -240,7 +240,7 @@ impl TxState {
     ) -> Result<()> {
         let cursor_hint = self.recent.cursor_hint.filter(|_| self.recent.is(tree.id, key));
         self.writes.put(tree, key, (row, cursor_hint), write)?;
-        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
+        self.note_size();
         Ok(())
     }
 

@@ -264,6 +264,58 @@ mod tests {
         assert_eq!(seen, model.len());
     }
 
+    /// Compares locks, of which some are tags, with a map of owners. Keys of two trees collide in
+    /// their tags.
+    #[test]
+    fn a_tag_is_as_good_as_a_locked_row() {
+        let mut random = fastrand::Rng::with_seed(12);
+        let mut shard = Shard::default();
+        let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+        let hash = |key: u32| u64::from(key % 150) << 32;
+        let row = |shard: &mut Shard, key: u32| {
+            let (at, row) = shard.find_or_add(hash(key), 1, &key.to_le_bytes());
+            (at, row.owner)
+        };
+        for step in 0..200_000u32 {
+            let (key, owner) = (random.u32(0..200), random.u64(1..4));
+            // Of two keys with one tag, one may be locked in vain while the other is.
+            let twin = if key < 50 { key + 150 } else { key.wrapping_sub(150) };
+            match random.u8(0..10) {
+                0..6 => {
+                    let (at, found) = row(&mut shard, key);
+                    match model.get(&key) {
+                        Some(expected) => assert_eq!(found, *expected, "step {step}"),
+                        None if found == FREE => {
+                            shard.row(at).expect("it is there").owner = owner;
+                            model.insert(key, owner);
+                        }
+                        None => assert_eq!(model.get(&twin), Some(&found), "step {step}"),
+                    }
+                    shard.remove_if_idle(at);
+                }
+                6 | 7 => {
+                    let own: Vec<u32> =
+                        model.iter().filter(|(_, of)| **of == owner).map(|(key, _)| *key).collect();
+                    let own: Vec<u32> = own.into_iter().filter(|_| random.bool()).collect();
+                    let rows: Vec<u32> = own.iter().map(|key| row(&mut shard, *key).0).collect();
+                    shard.replace_by_tags(owner, rows.into_iter());
+                }
+                8 if random.u8(0..10) == 0 => {
+                    // A transaction without tags releases its rows one by one.
+                    shard.replace_by_tags(owner, std::iter::empty());
+                    assert!(shard.release_tags(owner).is_empty(), "nobody waits");
+                    model.retain(|_, of| *of != owner);
+                }
+                _ => {}
+            }
+        }
+        for owner in 1..4 {
+            shard.replace_by_tags(owner, std::iter::empty());
+            shard.release_tags(owner);
+        }
+        assert!(shard.len() == 0 && shard.tags.is_none());
+    }
+
     /// Tests keys of every length around the longest that lies in a row.
     #[test]
     fn long_keys_are_found() {

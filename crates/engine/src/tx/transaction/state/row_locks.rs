@@ -45,7 +45,7 @@ impl TxState {
     fn locked(&mut self, tree: Tree, key: &[u8], row: RowRef, newest: u64) -> Result<RowRef> {
         self.locks.push(row);
         self.long_keys_bytes += if key.len() > INLINE_KEY_BYTES { key.len() } else { 0 };
-        self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
+        self.info.locks.store(self.locked_rows() as u32, Ordering::Relaxed);
         self.recent.of(tree.id, key).row = Some(row);
         let Some(mut snapshot) = self.snapshot else { return Ok(row) };
         if newest > snapshot && !self.tx.shared.planted.is(Canary::LostUpdate) {

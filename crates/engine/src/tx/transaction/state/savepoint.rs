@@ -1,7 +1,6 @@
 //! Savepoints.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -62,7 +61,7 @@ impl TxState {
         }
         // Earlier writes refer only to large values that were written before the savepoint.
         self.large.truncate(savepoint.large as usize);
-        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
+        self.note_size();
         Ok(())
     }
 }
