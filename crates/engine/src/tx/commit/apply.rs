@@ -6,7 +6,6 @@ use qpair_format::{Error, Result};
 use super::prepare::{Stop, step};
 use super::progress::{Phase, Progress};
 use super::undo::Keep;
-use super::windows::Windows;
 use crate::canary::Canary;
 use crate::shared::Shared;
 use crate::task::{Context, run_at_once};
@@ -14,7 +13,7 @@ use crate::tree::{
     Change, Leaf, Put, PutOutcome, Remove, Removed, Sparse, make_reserved_room, merge_later,
 };
 use crate::tx::Tx;
-use crate::tx::transaction::{Item, LargeValue, Write, written};
+use crate::tx::transaction::{Item, LargeValue, TxState, Write, written};
 
 /// The number of rows whose older values a commit drops, beyond twice the number of its own rows.
 const COLLECT_MORE: usize = 16;
@@ -23,7 +22,7 @@ impl Progress {
     /// Makes changes as long as everything they need is in memory.
     pub(super) fn apply_now(&mut self, tx: &Tx, context: Context<'_>) -> Stop {
         context.shared.planted.strike(Canary::PanicInCommit);
-        if self.windows.as_ref().is_some_and(Windows::is_open) {
+        if self.spilled.as_ref().is_some_and(|of| of.windows.is_open()) {
             return Stop::Window;
         }
         // The leaf that was changed last. Other writes to it were prepared at its previous version.
@@ -62,23 +61,14 @@ impl Progress {
             self.cursor.1 += 1;
             self.done += 1;
         }
-        self.note_referred();
-        if self.has_windows() {
-            return Stop::Window;
+        if let Some(of) = &mut self.spilled {
+            of.referred.extend(referred(&self.core));
+            if !of.windows.is_over() {
+                return Stop::Window;
+            }
         }
         self.applied(tx);
         Stop::Over
-    }
-
-    /// Notes the large values among the writes in memory, whose pages are kept.
-    fn note_referred(&mut self) {
-        if self.core.large.is_empty() {
-            return;
-        }
-        self.referred.extend(self.core.writes.iter().filter_map(|item| match item.write {
-            Write::Large(descriptor) => Descriptor::first_page(descriptor),
-            _ => None,
-        }));
     }
 
     /// Makes the next change, and waits for the pages that it needs.
@@ -121,7 +111,10 @@ impl Progress {
         let shared = &tx.shared;
         let core = &mut self.core;
         if !core.large.is_empty() {
-            let referred = &mut self.referred;
+            let mut referred: Vec<u64> = match &mut self.spilled {
+                Some(of) => std::mem::take(&mut of.referred),
+                None => referred(core).collect(),
+            };
             referred.sort_unstable();
             // The transaction itself has overwritten the other large values.
             for large in core.large.drain(..) {
@@ -151,8 +144,8 @@ impl Progress {
         if self.kept_bytes > 0 {
             tx.enqueue_old(core.slot, self.timestamp, self.kept_bytes, &mut core.locks);
         }
-        for run in self.image_runs.drain(..) {
-            run.settle(Vec::new());
+        if let Some(of) = self.spilled.take() {
+            of.image_runs.iter().for_each(|run| drop(run.settle(Vec::new())));
             tx.history.begin_merge(&core.tx);
         }
         merge_later(shared, &mut self.sparse);
@@ -173,6 +166,14 @@ impl Progress {
     pub(super) fn keep_large(&mut self) {
         self.core.large.drain(..).for_each(LargeValue::keep);
     }
+}
+
+/// Returns the first pages of the large values among the writes in memory.
+fn referred(core: &TxState) -> impl Iterator<Item = u64> + '_ {
+    core.writes.iter().filter_map(|item| match item.write {
+        Write::Large(descriptor) => Descriptor::first_page(descriptor),
+        _ => None,
+    })
 }
 
 fn note_removed(sparse: &mut Sparse, found: &mut bool, item: &Item<'_>, removed: &Removed) {

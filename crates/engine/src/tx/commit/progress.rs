@@ -17,7 +17,7 @@ use qpair_format::{ErrorKind, Result};
 use super::fetching::{Fetching, fetch_outside};
 use super::prepare::{Preparing, Stop};
 use super::record::{append, append_part, expect, wait_durable};
-use super::windows::Windows;
+use super::windows::{SpilledCommit, Windows};
 use crate::canary::Canary;
 use crate::checkpoint::{SpaceRetry, no_place};
 use crate::log::Durability;
@@ -29,7 +29,7 @@ use crate::sync::{AsyncMutexGuard, Ticket};
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once};
 use crate::tree::{CursorHint, Lack, Sparse, make_room};
 use crate::tx::Tx;
-use crate::tx::history::{SortedRun, SpilledImages, spill_images};
+use crate::tx::history::{SpilledImages, spill_images};
 use crate::tx::transaction::{Isolation, TxState};
 use crate::tx::versions::Rows;
 
@@ -98,14 +98,8 @@ pub(super) struct Progress {
     pub(super) inside: Option<BarrierGuard>,
     /// The timestamp up to which a serializable transaction's reads are validated.
     pub(super) validated: Option<u64>,
-    /// The rest of the writes that are on the device; `None` if all writes are in memory.
-    pub(super) windows: Option<Windows>,
-    /// The first pages of the large values among the writes of the windows so far.
-    pub(super) referred: Vec<u64>,
-    /// Runs of before-images that this commit has made.
-    pub(super) image_runs: Vec<Arc<SortedRun>>,
-    /// Whether before-images stay in memory, since the device takes none.
-    pub(super) keeps_images: bool,
+    /// The part of a commit whose writes are on the device; `None` if all writes are in memory.
+    pub(super) spilled: Option<Box<SpilledCommit>>,
     /// Held so that no other commit of this worker comes between this one's timestamp and its
     /// record.
     pub(super) timestamping: Option<AsyncMutexGuard>,
@@ -138,10 +132,7 @@ impl Progress {
             is_hopeless: false,
             inside: None,
             validated: None,
-            windows: None,
-            referred: Vec::new(),
-            image_runs: Vec::new(),
-            keeps_images: false,
+            spilled: None,
             timestamping: None,
         }
     }
@@ -301,6 +292,7 @@ impl Progress {
         // No commit prepares leaves of a tree that is being emptied.
         self.core.check_tables()?;
         self.phase = Phase::Prepare;
+        self.cursor_hints.clear();
         self.begin_windows();
         Ok(Default::default())
     }
@@ -313,22 +305,23 @@ impl Progress {
 
     /// Begins with the first of the writes that are on the device, if there are some.
     pub(super) fn begin_windows(&mut self) {
-        self.cursor_hints.clear();
         if let Some(runs) = self.core.runs() {
-            self.windows = Some(Windows::new(runs, self.core.bytes_max));
+            let windows = Windows::new(runs, self.core.bytes_max);
+            self.spilled = Some(Box::new(SpilledCommit::new(windows)));
             self.core.writes.clear();
+            self.cursor_hints.clear();
         }
     }
 
     /// Whether there are writes after those in memory.
     pub(super) fn has_windows(&self) -> bool {
-        self.windows.as_ref().is_some_and(|windows| !windows.is_over())
+        self.spilled.as_ref().is_some_and(|of| !of.windows.is_over())
     }
 
     /// Replaces the writes in memory by the next ones on the device.
     async fn next_window(&mut self, shared: &Shared, locked: Option<(&Rows, u64)>) -> Result<()> {
-        if let (Some(windows), Some(spilled)) = (&mut self.windows, &self.core.spilled) {
-            windows.next(shared, spilled, &mut self.core.writes, locked).await?;
+        if let (Some(of), Some(spilled)) = (&mut self.spilled, &self.core.spilled) {
+            of.windows.next(shared, spilled, &mut self.core.writes, locked).await?;
         }
         // Positions are kept only for the writes of small commits.
         self.cursor_hints.clear();
@@ -358,19 +351,20 @@ impl Progress {
     /// memory.
     async fn spill_images(&mut self, tx: &Arc<Tx>) -> Result<()> {
         let most = tx.versions_bytes_max / IMAGES_PART;
-        if self.kept_bytes <= most || self.keeps_images {
+        let Some(of) = &mut self.spilled else { return Ok(()) };
+        if self.kept_bytes <= most || of.keeps_images {
             return Ok(());
         }
         match spill_images(tx, &self.core.locks, self.timestamp).await {
             Ok(SpilledImages { run, mut moved, kept }) => {
-                self.image_runs.extend(run);
+                of.image_runs.extend(run);
                 let of_row = self.kept_bytes / self.core.locks.len().max(1) as u64;
                 self.kept_bytes = of_row * kept.len() as u64;
                 tx.rows.replace_by_tags(&mut moved, self.core.id);
                 self.core.locks = kept;
             }
             Err(error) if error.kind() == ErrorKind::Io => return Err(error),
-            Err(_) => self.keeps_images = true,
+            Err(_) => of.keeps_images = true,
         }
         Ok(())
     }

@@ -19,6 +19,24 @@ const BYTES: RangeInclusive<usize> = (1 << 10)..=(1 << 20);
 /// The share of the memory for a transaction's writes that a window may take, as a divisor.
 const PART: usize = 4;
 
+/// The part of a commit whose writes are on the device.
+pub(super) struct SpilledCommit {
+    /// The writes after those in memory.
+    pub(super) windows: Windows,
+    /// The first pages of the large values among the writes so far.
+    pub(super) referred: Vec<u64>,
+    /// Runs of before-images that the commit has made.
+    pub(super) image_runs: Vec<Arc<SortedRun>>,
+    /// Whether before-images stay in memory, since the device takes none.
+    pub(super) keeps_images: bool,
+}
+
+impl SpilledCommit {
+    pub(super) fn new(windows: Windows) -> Self {
+        Self { windows, referred: Vec::new(), image_runs: Vec::new(), keeps_images: false }
+    }
+}
+
 /// Runs that are merged from their beginning to their end.
 pub(super) struct Windows {
     inputs: Vec<Input>,

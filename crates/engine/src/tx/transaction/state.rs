@@ -263,7 +263,7 @@ impl TxState {
             for row in &self.locks {
                 tx.rows.unlock(*row, self.id);
             }
-            if self.spilled.take().is_some() {
+            if self.spilled.is_some() {
                 tx.rows.release_tags(self.id);
             }
         });
