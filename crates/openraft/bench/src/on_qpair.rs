@@ -10,11 +10,11 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend, RaftNetworkFactory, RaftNetworkV2, SnapshotPolicy};
-use qpair_openraft::{Application, State, v0_10};
+use qpair_openraft::{Application, State, StoredSnapshot, v0_10};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Cursor};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl RaftNetworkFactory<Types> for Alone {
 }
 
 impl RaftNetworkV2<Types> for Alone {
-    type SnapshotData = Cursor<Vec<u8>>;
+    type SnapshotData = StoredSnapshot;
 
     async fn append_entries(
         &mut self,
@@ -112,7 +112,7 @@ impl RaftNetworkV2<Types> for Alone {
     async fn full_snapshot(
         &mut self,
         _vote: VoteOf<Types>,
-        _snapshot: SnapshotOf<Types, Cursor<Vec<u8>>>,
+        _snapshot: SnapshotOf<Types, StoredSnapshot>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
