@@ -2,12 +2,18 @@
 //! the state machine of a store cost, without a network.
 //!
 //! `appends STORE GROUPS CLIENTS SECONDS FOLDER`: STORE is `qpair` (openraft 0.10, all groups in
-//! one store) or `rocksstore` (openraft 0.9, a RocksDB for each group). The clients are shared out
-//! among the groups; each waits for its write before it makes the next one.
+//! one store), `qpair-0.9` (openraft 0.9, if built with the feature `qpair_0_9`) or `rocksstore`
+//! (openraft 0.9, a RocksDB for each group, if built with the feature `rocksstore`). The clients are
+//! shared out among the groups; each waits for its write before it makes the next one.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
+#[cfg(any(feature = "qpair_0_9", feature = "rocksstore"))]
+mod alone;
 mod on_qpair;
+#[cfg(feature = "qpair_0_9")]
+mod on_qpair_0_9;
+#[cfg(feature = "rocksstore")]
 mod on_rocksstore;
 
 use std::error::Error;
@@ -81,7 +87,7 @@ fn cpu_seconds() -> f64 {
 }
 
 fn main() -> Result<(), Failure> {
-    const USAGE: &str = "usage: appends qpair|rocksstore GROUPS CLIENTS SECONDS FOLDER";
+    const USAGE: &str = "usage: appends qpair|qpair-0.9|rocksstore GROUPS CLIENTS SECONDS FOLDER";
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [store, groups, clients, seconds, folder] = &words[..] else { return Err(USAGE.into()) };
     let groups: usize = groups.parse()?;
@@ -96,6 +102,9 @@ fn main() -> Result<(), Failure> {
     runtime.block_on(async {
         match store.as_str() {
             "qpair" => load.run(store, on_qpair::groups(folder, groups).await?).await,
+            #[cfg(feature = "qpair_0_9")]
+            "qpair-0.9" => load.run(store, on_qpair_0_9::groups(folder, groups).await?).await,
+            #[cfg(feature = "rocksstore")]
             "rocksstore" => load.run(store, on_rocksstore::groups(folder, groups).await?).await,
             _ => Err(USAGE.into()),
         }

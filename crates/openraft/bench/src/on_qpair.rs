@@ -21,13 +21,19 @@ use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Set {
-    key: String,
-    value: String,
+    pub(crate) key: String,
+    pub(crate) value: String,
 }
 
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)
+    }
+}
+
+impl Set {
+    pub(crate) fn put_in(&self, state: &mut State<'_>) -> qpair::Result<()> {
+        state.put(self.key.as_bytes(), self.value.as_bytes())
     }
 }
 
@@ -40,9 +46,7 @@ pub(crate) struct Keys;
 impl Application<Entry, ()> for Keys {
     fn apply(&self, state: &mut State<'_>, entry: &Entry) -> qpair::Result<()> {
         match &entry.payload {
-            openraft::EntryPayload::Normal(Set { key, value }) => {
-                state.put(key.as_bytes(), value.as_bytes())
-            }
+            openraft::EntryPayload::Normal(set) => set.put_in(state),
             _ => Ok(()),
         }
     }
