@@ -111,7 +111,7 @@ impl RaftNetworkV2<Types> for Peer {
             part.clear();
             let read = (&mut snapshot.snapshot).take(PART_LEN).read_to_end(&mut part).await;
             ask = match read.map_err(|error| Unreachable::new(&error))? {
-                0 => Ask::SnapshotEnds(vote.clone(), snapshot.meta.clone()),
+                0 => Ask::SnapshotEnds(vote, snapshot.meta.clone()),
                 _ => Ask::SnapshotPart(part.clone()),
             };
         }
