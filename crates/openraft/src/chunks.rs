@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The bytes of each chunk of a snapshot but the last.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a group keeps beside its current state and snapshot.
+/// The snapshots and states that a group keeps beside the current ones.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Held while the current snapshot changes, and while chunks and tables are removed.

@@ -2,9 +2,9 @@
 //! the state machine of a store cost, without a network.
 //!
 //! `appends STORE GROUPS CLIENTS SECONDS FOLDER`: STORE is `qpair` (openraft 0.10) or `qpair-0.9`,
-//! all groups in one store, or, if built with the feature `rocksstore` alone, `rocksstore` (openraft
-//! 0.9, a RocksDB for each group). The clients are shared out among the groups; each waits for its
-//! write before it makes the next one.
+//! all groups in one store, or `rocksstore` (openraft 0.9, a RocksDB for each group), if built with
+//! that feature alone. The clients are shared out among the groups; each waits for its write before
+//! it makes the next one.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
