@@ -11,22 +11,20 @@ const RECORD_LEN: usize = 8;
 const END_LEN: usize = 12;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(records) = Records::new(bytes) {
+    if let Ok(mut records) = Records::new(bytes) {
         let mut whole = HEADER_LEN + END_LEN;
-        let mut count = 0;
-        let mut failed = false;
-        for record in records {
-            match record {
-                Ok((key, value)) => {
-                    whole += RECORD_LEN + key.len() + value.len();
-                    count += 1;
-                }
-                Err(_) => failed = true,
+        let failed = loop {
+            match records.next_record() {
+                Ok(Some((key, value))) => whole += RECORD_LEN + key.len() + value.len(),
+                Ok(None) => break false,
+                Err(_) => break true,
             }
-        }
-        assert!(count <= bytes.len() / RECORD_LEN);
+        };
+        assert!(records.count() <= (bytes.len() / RECORD_LEN) as u64);
+        // After the end, and after an error, there is no record.
+        assert!(matches!(records.next_record(), Ok(None)));
         match check_snapshot(bytes) {
-            Ok(found) => assert!(!failed && whole == bytes.len() && found == count as u64),
+            Ok(found) => assert!(!failed && whole == bytes.len() && found == records.count()),
             Err(_) => assert!(failed),
         }
     }

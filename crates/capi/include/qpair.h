@@ -638,7 +638,8 @@ typedef struct qpair_transaction_options {
      */
     uint32_t attempts_max;
     /**
-     * Limit on the writes that the transaction gathers, in bytes; 0 for the store's limit.
+     * Limit on the memory for the transaction's writes, in bytes; 0 for the store's limit. Writes
+     * beyond it go to the device.
      */
     uint64_t write_set_bytes_max;
     /**

@@ -57,7 +57,8 @@ pub struct qpair_transaction_options {
     /// The number of times that `qpair_transact` runs a transaction that meets conflicts; 0 for
     /// 100, the default.
     pub attempts_max: u32,
-    /// Limit on the writes that the transaction gathers, in bytes; 0 for the store's limit.
+    /// Limit on the memory for the transaction's writes, in bytes; 0 for the store's limit. Writes
+    /// beyond it go to the device.
     pub write_set_bytes_max: u64,
     /// Microseconds that a call waits for a row that another transaction has locked; 0 for the
     /// store's limit.

@@ -52,6 +52,12 @@ pub enum Canary {
     HorizonBeforeDurable,
     /// A key of more than 1,024 bytes is put before the superblocks say that there are such keys.
     UnmarkedLongKeys,
+    /// Of two writes to a key that a transaction has on the device, the older one counts.
+    StaleSpilledWrite,
+    /// Rows that leave memory while a transaction has them locked are unlocked.
+    ForgottenTags,
+    /// Only the last part of a commit's record is in the log.
+    UnloggedPart,
     /// A panic while a page is split. This and the following ones are not in [`Canary::ALL`]: the
     /// store must withstand them.
     PanicInSplit,
@@ -98,7 +104,7 @@ impl Planted {
 
 impl Canary {
     /// All bugs that the simulation must catch.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::CloseBeforeFlush,
         Self::AcknowledgeBeforeFlush,
         Self::ReuseBeforeRecord,
@@ -119,6 +125,9 @@ impl Canary {
         Self::UncheckedReader,
         Self::HorizonBeforeDurable,
         Self::UnmarkedLongKeys,
+        Self::StaleSpilledWrite,
+        Self::ForgottenTags,
+        Self::UnloggedPart,
     ];
 
     /// All panics that can be planted.
@@ -154,6 +163,9 @@ impl Canary {
             Self::UncheckedReader => "unchecked-reader",
             Self::HorizonBeforeDurable => "horizon-before-durable",
             Self::UnmarkedLongKeys => "unmarked-long-keys",
+            Self::StaleSpilledWrite => "stale-spilled-write",
+            Self::ForgottenTags => "forgotten-tags",
+            Self::UnloggedPart => "unlogged-part",
             Self::PanicInSplit => "panic-in-split",
             Self::PanicInCheckpoint => "panic-in-checkpoint",
             Self::PanicInCommit => "panic-in-commit",

@@ -126,6 +126,7 @@ impl Incarnation {
             state: StoreState::Clean,
             unfinished: false,
             renames: false,
+            commit_parts: false,
             generation: superblock.generation + 1,
             ..superblock.clone()
         };
@@ -159,6 +160,15 @@ impl Incarnation {
             return Ok(());
         }
         self.note_feature(|superblock| &mut superblock.renames)
+    }
+
+    /// Sets the feature flag for commits in parts, before a log has a part: older software would take
+    /// it for the log's end.
+    pub(crate) fn note_commit_parts(&self) -> Result<()> {
+        if !self.shared.wal.options.enabled {
+            return Ok(());
+        }
+        self.note_feature(|superblock| &mut superblock.commit_parts)
     }
 
     /// Sets the feature flag for compressed values, before there is a table with such values.

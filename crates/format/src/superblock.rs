@@ -38,8 +38,10 @@ const COMPRESSED: u64 = 1 << 9;
 const EXPIRING: u64 = 1 << 10;
 /// Feature: there may be [groups](crate::group) of records with long keys.
 const LONG_KEYS: u64 = 1 << 11;
+/// Feature: the logs may have commits in parts. Set until the store is closed.
+const COMMIT_PARTS: u64 = 1 << 12;
 /// The features that a reader must know to read the store, with their names for people.
-const FEATURES: [(u64, &str); 10] = [
+const FEATURES: [(u64, &str); 11] = [
     (LOG_DEVICE, "log-device"),
     (LOG_INCARNATIONS, "log-incarnations"),
     (UNFINISHED, "unfinished"),
@@ -50,6 +52,7 @@ const FEATURES: [(u64, &str); 10] = [
     (COMPRESSED, "compressed"),
     (EXPIRING, "expiring"),
     (LONG_KEYS, "long-keys"),
+    (COMMIT_PARTS, "commit-parts"),
 ];
 /// The maximum length of a log device's name in a superblock, in bytes.
 const LOG_NAME_BYTES_MAX: usize = 1024;
@@ -109,6 +112,8 @@ pub struct Superblock {
     pub expiring: bool,
     /// Whether there may be groups of records with long keys.
     pub long_keys: bool,
+    /// Whether the logs may have commits in parts.
+    pub commit_parts: bool,
     /// The log device; `None` if the log is in the store's own space.
     pub log: Option<LogReference>,
     /// The wrapped key; `None` if the store is not encrypted.
@@ -180,9 +185,10 @@ impl Superblock {
         let of_tables = if self.compressed { COMPRESSED } else { 0 };
         let of_times = if self.expiring { EXPIRING } else { 0 };
         let of_length = if self.long_keys { LONG_KEYS } else { 0 };
+        let of_commits = if self.commit_parts { COMMIT_PARTS } else { 0 };
         let of_key = if self.key_slot.is_some() { ENCRYPTED } else { 0 };
         let of_records = of_values | of_names | of_tables | of_times | of_length;
-        let of_content = of_records | of_key | VERSIONS;
+        let of_content = of_records | of_commits | of_key | VERSIONS;
         let incompatible = of_log | of_state | of_use | of_content;
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -281,6 +287,7 @@ impl Superblock {
             compressed: word(16) & COMPRESSED != 0,
             expiring: word(16) & EXPIRING != 0,
             long_keys: word(16) & LONG_KEYS != 0,
+            commit_parts: word(16) & COMMIT_PARTS != 0,
             log,
             key_slot: (word(16) & ENCRYPTED != 0)
                 .then(|| bytes[KEY_SLOT_AT..].first_chunk().copied().map(KeySlot))
@@ -372,6 +379,7 @@ mod tests {
             compressed: false,
             expiring: false,
             long_keys: false,
+            commit_parts: false,
             log: None,
             key_slot: None,
         }

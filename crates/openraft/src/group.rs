@@ -2,6 +2,7 @@
 //! the state is valid) changes in the transaction that makes it true, or before it.
 
 use crate::Fault;
+use crate::chunks::Kept;
 use crate::codec::{decode, encode};
 use qpair::transaction::Commit;
 use qpair::{Durability, Error, ErrorKind, Result, Store, Table, Transaction, TransactionOptions};
@@ -39,6 +40,7 @@ struct Inner {
     positions: Table,
     snapshots: Table,
     data: RwLock<Data>,
+    kept: Kept,
     fault: Option<Fault>,
 }
 
@@ -47,6 +49,8 @@ struct Inner {
 pub(crate) struct Data {
     pub(crate) generation: u64,
     pub(crate) table: Table,
+    /// Shared with those who read the table: it is dropped after them.
+    pub(crate) in_use: Arc<()>,
 }
 
 impl Group {
@@ -92,7 +96,8 @@ impl Group {
             None => 0,
             Some(bytes) => decode("the generation of the state", &bytes)?,
         };
-        let data = Data { generation, table: store.table(&data_name(name, generation))? };
+        let table = store.table(&data_name(name, generation))?;
+        let data = Data { generation, table, in_use: Arc::default() };
         let group = Self {
             inner: Arc::new(Inner {
                 log: store.table(&format!("raft/{name}/log"))?,
@@ -101,12 +106,13 @@ impl Group {
                 data: RwLock::new(data),
                 store: store.clone(),
                 name: name.to_owned(),
+                kept: Kept::default(),
                 fault,
             }),
         };
         group.drop_other_generations(generation)?;
         group.finish_purge()?;
-        group.remove_unfinished_snapshots()?;
+        group.sweep()?;
         Ok(group)
     }
 
@@ -136,8 +142,18 @@ impl Group {
         self.inner.data.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn replace_data(&self, data: Data) {
-        *self.inner.data.write().unwrap_or_else(PoisonError::into_inner) = data;
+    /// Makes `data` the state; returns the one before.
+    pub(crate) fn replace_data(&self, data: Data) -> Data {
+        let mut current = self.inner.data.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut current, data)
+    }
+
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.inner.kept
+    }
+
+    pub(crate) fn is_same(&self, other: &Group) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {

@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod chunks;
 mod codec;
 mod fault;
 mod group;
@@ -52,6 +53,7 @@ mod snapshot;
 mod state;
 #[cfg(any(feature = "v0_9", feature = "v0_10"))]
 mod storage;
+mod stored;
 #[cfg(feature = "v0_10")]
 pub mod v0_10;
 #[cfg(feature = "v0_9")]
@@ -64,3 +66,4 @@ pub use fault::Fault;
 pub use group::Group;
 pub use snapshot::{Records, check as check_snapshot};
 pub use state::{Application, Reader, State};
+pub use stored::StoredSnapshot;

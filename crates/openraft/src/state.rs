@@ -2,7 +2,7 @@
 //! Both change in one transaction.
 
 use crate::codec::encode;
-use crate::group::{Group, key};
+use crate::group::{Data, Group, key};
 use qpair::transaction::TransactionRange;
 use qpair::{KeyBounds, Result, Table, Transaction};
 use serde::Serialize;
@@ -75,7 +75,7 @@ impl State<'_> {
 #[derive(Debug)]
 pub struct Reader {
     transaction: Transaction,
-    table: Table,
+    data: Data,
 }
 
 impl Reader {
@@ -84,7 +84,7 @@ impl Reader {
     /// # Errors
     /// Those of the store.
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.transaction.get(&self.table, key)
+        self.transaction.get(&self.data.table, key)
     }
 
     /// The records of a range, in order.
@@ -92,7 +92,7 @@ impl Reader {
     /// # Errors
     /// Those of the store.
     pub fn range(&mut self, range: impl KeyBounds) -> Result<TransactionRange<'_>> {
-        self.transaction.range(&self.table, range)
+        self.transaction.range(&self.data.table, range)
     }
 }
 
@@ -100,7 +100,7 @@ impl Group {
     /// Returns a view of the state. A read is linearizable if openraft has confirmed the leader
     /// before the call. Does not wait for the device: what is applied is committed by a quorum.
     pub fn reader(&self) -> Reader {
-        Reader { table: self.data().table, transaction: self.begin_read() }
+        Reader { data: self.data(), transaction: self.begin_read() }
     }
 
     /// Applies entries, of which each may have a membership. The commit is not waited for: after a

@@ -6,7 +6,7 @@
 use crate::codec::{decode, encode};
 use crate::group::{key, run_on_thread};
 use crate::log::READ_BYTES_MAX;
-use crate::{Application, Fault, Group};
+use crate::{Application, Fault, Group, StoredSnapshot};
 
 pub use crate::storage::{LogStore, SnapshotBuilder, StateMachine, storage};
 
@@ -22,7 +22,7 @@ use openraft::type_config::alias::{
 };
 use openraft::{OptionalSend, RaftLogReader, RaftSnapshotBuilder, RaftTypeConfig};
 use std::fmt::Debug;
-use std::io::{self, Cursor};
+use std::io;
 use std::ops::RangeBounds;
 
 /// The entries that one transaction applies.
@@ -128,21 +128,21 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore {
 }
 
 impl<C: RaftTypeConfig> RaftSnapshotBuilder<C> for SnapshotBuilder {
-    type SnapshotData = Cursor<Vec<u8>>;
+    type SnapshotData = StoredSnapshot;
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<C, Self::SnapshotData>, io::Error> {
         let group = self.group.clone();
         let view = std::mem::replace(&mut self.view, group.view());
         let built = run_on_thread("raft-snapshot", move || {
             group.build(
-                &view?,
+                view?,
                 |last_log_id: Option<LogIdOf<C>>, last_membership: StoredMembershipOf<C>, _| {
                     SnapshotMeta { last_log_id, last_membership }
                 },
             )
         });
-        let (meta, bytes) = built.await.map_err(io::Error::other)?;
-        Ok(Snapshot { meta, snapshot: Cursor::new(bytes) })
+        let (meta, snapshot) = built.await.map_err(io::Error::other)?;
+        Ok(Snapshot { meta, snapshot })
     }
 }
 
@@ -151,7 +151,7 @@ where
     C: RaftTypeConfig,
     A: Application<C::Entry, C::R>,
 {
-    type SnapshotData = Cursor<Vec<u8>>;
+    type SnapshotData = StoredSnapshot;
     type SnapshotBuilder = SnapshotBuilder;
 
     async fn applied_state(
@@ -198,9 +198,10 @@ where
     ) -> Result<(), io::Error> {
         let group = self.group.clone();
         let meta = meta.clone();
+        let received = snapshot.into_held().await.map_err(io::Error::other)?;
         let outcome = run_on_thread("raft-snapshot", move || {
             let applied = meta.last_log_id.as_ref();
-            group.install(applied, &meta.last_membership, &meta, snapshot.get_ref())
+            group.install(applied, &meta.last_membership, &meta, received)
         });
         outcome.await.map_err(io::Error::other)
     }
@@ -211,6 +212,6 @@ where
         let group = self.group.clone();
         let current = run_on_thread("raft-snapshot", move || group.current_snapshot()).await;
         let current = current.map_err(io::Error::other)?;
-        Ok(current.map(|(meta, bytes)| Snapshot { meta, snapshot: Cursor::new(bytes) }))
+        Ok(current.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
     }
 }

@@ -6,7 +6,7 @@
 use crate::codec::{decode, encode};
 use crate::group::{key, run_on_thread};
 use crate::log::READ_BYTES_MAX;
-use crate::{Application, Fault, Group};
+use crate::{Application, Fault, Group, StoredSnapshot};
 
 pub use crate::storage::{LogStore, SnapshotBuilder, StateMachine, storage};
 
@@ -20,7 +20,7 @@ use openraft::{
     StorageError, StorageIOError, StoredMembership, Vote,
 };
 use std::fmt::Debug;
-use std::io::{self, Cursor};
+use std::io;
 use std::ops::RangeBounds;
 
 impl<C: RaftTypeConfig> RaftLogReader<C> for LogStore {
@@ -142,14 +142,14 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore {
 
 impl<C> RaftSnapshotBuilder<C> for SnapshotBuilder
 where
-    C: RaftTypeConfig<SnapshotData = Cursor<Vec<u8>>>,
+    C: RaftTypeConfig<SnapshotData = StoredSnapshot>,
 {
     async fn build_snapshot(&mut self) -> Result<Snapshot<C>, StorageError<C::NodeId>> {
         let group = self.group.clone();
         let view = std::mem::replace(&mut self.view, group.view());
         let built = run_on_thread("raft-snapshot", move || {
             group.build(
-                &view?,
+                view?,
                 |last_log_id: Option<LogId<C::NodeId>>,
                  last_membership: StoredMembership<C::NodeId, C::Node>,
                  number| {
@@ -161,15 +161,15 @@ where
                 },
             )
         });
-        let (meta, bytes) =
+        let (meta, snapshot) =
             built.await.map_err(|error| StorageIOError::write_snapshot(None, &error))?;
-        Ok(Snapshot { meta, snapshot: Box::new(Cursor::new(bytes)) })
+        Ok(Snapshot { meta, snapshot: Box::new(snapshot) })
     }
 }
 
 impl<C, A> RaftStateMachine<C> for StateMachine<A>
 where
-    C: RaftTypeConfig<SnapshotData = Cursor<Vec<u8>>>,
+    C: RaftTypeConfig<SnapshotData = StoredSnapshot>,
     A: Application<C::Entry, C::R>,
 {
     type SnapshotBuilder = SnapshotBuilder;
@@ -209,23 +209,28 @@ where
 
     async fn begin_receiving_snapshot(
         &mut self,
-    ) -> Result<Box<Cursor<Vec<u8>>>, StorageError<C::NodeId>> {
-        Ok(Box::new(Cursor::new(Vec::new())))
+    ) -> Result<Box<StoredSnapshot>, StorageError<C::NodeId>> {
+        let received = self.group.receive_snapshot().await;
+        received.map(Box::new).map_err(|error| StorageIOError::write_snapshot(None, &error).into())
     }
 
     async fn install_snapshot(
         &mut self,
         meta: &SnapshotMeta<C::NodeId, C::Node>,
-        snapshot: Box<Cursor<Vec<u8>>>,
+        snapshot: Box<StoredSnapshot>,
     ) -> Result<(), StorageError<C::NodeId>> {
         let group = self.group.clone();
         let installed = meta.clone();
-        let outcome = run_on_thread("raft-snapshot", move || {
-            let applied = installed.last_log_id.as_ref();
-            group.install(applied, &installed.last_membership, &installed, snapshot.get_ref())
-        });
+        let install = async {
+            let received = snapshot.into_held().await?;
+            run_on_thread("raft-snapshot", move || {
+                let applied = installed.last_log_id.as_ref();
+                group.install(applied, &installed.last_membership, &installed, received)
+            })
+            .await
+        };
         let signature = Some(meta.signature());
-        outcome.await.map_err(|error| StorageIOError::write_snapshot(signature, &error).into())
+        install.await.map_err(|error| StorageIOError::write_snapshot(signature, &error).into())
     }
 
     async fn get_current_snapshot(
@@ -234,6 +239,6 @@ where
         let group = self.group.clone();
         let current = run_on_thread("raft-snapshot", move || group.current_snapshot()).await;
         let current = current.map_err(|error| StorageIOError::read_snapshot(None, &error))?;
-        Ok(current.map(|(meta, bytes)| Snapshot { meta, snapshot: Box::new(Cursor::new(bytes)) }))
+        Ok(current.map(|(meta, snapshot)| Snapshot { meta, snapshot: Box::new(snapshot) }))
     }
 }

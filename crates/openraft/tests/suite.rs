@@ -40,12 +40,12 @@ impl Groups {
 mod v0_9 {
     use super::{Counter, Groups};
     use openraft_0_9 as openraft;
+    use qpair_openraft::StoredSnapshot;
     use qpair_openraft::v0_9::{LogStore, StateMachine, storage};
-    use std::io::Cursor;
     use std::sync::Arc;
 
     openraft::declare_raft_types!(
-        pub(crate) Types: D = (), R = (), SnapshotData = Cursor<Vec<u8>>,
+        pub(crate) Types: D = (), R = (), SnapshotData = StoredSnapshot,
     );
 
     struct Builder(Arc<Groups>);

@@ -311,8 +311,9 @@ impl Options {
         self
     }
 
-    /// Limits the writes that a transaction gathers before its commit, in bytes. The default is 64
-    /// MiB, or an eighth of what the limits of the process leave if that is less.
+    /// Limits the memory for the writes of a transaction, in bytes. Writes beyond it go to the
+    /// device. The default is 64 MiB, or an eighth of what the limits of the process leave if that
+    /// is less.
     pub fn transaction_bytes_max(mut self, bytes: usize) -> Self {
         self.store.transaction_bytes_max = bytes;
         self.unsaid.transaction = false;

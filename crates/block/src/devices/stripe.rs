@@ -14,7 +14,7 @@ use crate::channel::bounces::Bounces;
 use crate::devices::stripe_channel::StripeChannel;
 use crate::seam::byte_locks::ByteLocks;
 use crate::seam::device::{
-    BlockDevice, ChannelOptions, DeviceInfo, IoChannel, atomic_write_bytes_on,
+    BlockDevice, ChannelOptions, DeviceInfo, Extent, IoChannel, atomic_write_bytes_on,
 };
 use crate::seam::error::{Error, ErrorKind, Result};
 use crate::seam::size::format_bytes;
@@ -223,6 +223,37 @@ impl BlockDevice for StripeDevice {
         Ok(())
     }
 
+    /// Asks each member once, whatever the length is.
+    fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+        let first = self.layout.place(offset_bytes);
+        let member = &self.members[first.member].device;
+        let found = member.extent(first.offset_bytes, len_bytes.min(first.contiguous_bytes));
+        if found.len_bytes < first.contiguous_bytes || found.len_bytes >= len_bytes {
+            return found;
+        }
+        // From the next unit on, the extent ends where that of the first member does which ends.
+        let next_bytes = offset_bytes + first.contiguous_bytes;
+        let mut end_bytes = offset_bytes + len_bytes;
+        for turn in 0..self.members.len() as u64 {
+            let from_bytes = next_bytes + turn * self.layout.unit_bytes;
+            if from_bytes >= end_bytes {
+                break;
+            }
+            let place = self.layout.place(from_bytes);
+            let rows = self.layout.rows(end_bytes - from_bytes);
+            let asked_bytes = rows * self.layout.unit_bytes;
+            let run = self.members[place.member].device.extent(place.offset_bytes, asked_bytes);
+            let same_bytes = if run.is_hole == found.is_hole { run.len_bytes } else { 0 };
+            if same_bytes < asked_bytes {
+                let (row, in_unit_bytes) =
+                    (same_bytes / self.layout.unit_bytes, same_bytes % self.layout.unit_bytes);
+                let row_bytes = self.layout.unit_bytes * self.members.len() as u64;
+                end_bytes = end_bytes.min(from_bytes + row * row_bytes + in_unit_bytes);
+            }
+        }
+        Extent { len_bytes: end_bytes - offset_bytes, is_hole: found.is_hole }
+    }
+
     fn shrinks(&self) -> bool {
         self.members.iter().all(|member| member.device.shrinks())
     }
@@ -306,6 +337,83 @@ mod tests {
         ];
         let stripe = StripeDevice::new(4096, members).unwrap();
         assert_eq!(stripe.size_bytes(), 3 * 2 * 4096);
+    }
+
+    /// A device on which only some ranges have space.
+    #[derive(Debug)]
+    struct Sparse(NullDevice, Vec<std::ops::Range<u64>>);
+
+    impl BlockDevice for Sparse {
+        fn info(&self) -> &DeviceInfo {
+            self.0.info()
+        }
+
+        fn size_bytes(&self) -> u64 {
+            self.0.size_bytes()
+        }
+
+        fn grow(&self, size_bytes: u64) -> Result<()> {
+            self.0.grow(size_bytes)
+        }
+
+        fn open_channel(&self, options: &ChannelOptions) -> Result<Box<dyn IoChannel>> {
+            self.0.open_channel(options)
+        }
+
+        fn extent(&self, offset_bytes: u64, len_bytes: u64) -> Extent {
+            let is_data = |at: u64| self.1.iter().any(|range| range.contains(&at));
+            let is_hole = !is_data(offset_bytes);
+            let mut end = offset_bytes;
+            while end < offset_bytes + len_bytes && is_data(end) != is_hole {
+                end += 512;
+            }
+            Extent { len_bytes: (end - offset_bytes).min(len_bytes), is_hole }
+        }
+    }
+
+    #[test]
+    fn holes_are_those_of_the_members() {
+        let unit = 4096;
+        for seed in 1..200u64 {
+            // Ranges of whole blocks, from a simple sequence of numbers.
+            let mut state = seed;
+            let mut next = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) % below
+            };
+            let count = 1 + next(3) as usize;
+            let members: Vec<_> = (0..count)
+                .map(|_| {
+                    let ranges = (0..next(4)).map(|_| {
+                        let start = next(64) * 512;
+                        start..start + (1 + next(48)) * 512
+                    });
+                    let device = NullDevice::new(NullOptions { size_bytes: 33 << 10 }).unwrap();
+                    let device: Arc<dyn BlockDevice> = Arc::new(Sparse(device, ranges.collect()));
+                    Member { device, start_bytes: 512 }
+                })
+                .collect();
+            let stripe = StripeDevice::new(unit, members).unwrap();
+            let layout = stripe.layout.clone();
+            let is_hole = |at: u64| {
+                let place = layout.place(at);
+                stripe.members[place.member].device.extent(place.offset_bytes, 512).is_hole
+            };
+            let (from, end) = (next(8) * 512, stripe.size_bytes());
+            let (mut at, mut extents) = (from, 0);
+            while at < end {
+                let found = stripe.extent(at, end - at);
+                assert!(found.len_bytes > 0 && at + found.len_bytes <= end, "seed {seed}");
+                for block in (at..at + found.len_bytes).step_by(512) {
+                    assert_eq!(is_hole(block), found.is_hole, "seed {seed}, block at {block}");
+                }
+                at += found.len_bytes;
+                // An extent is as long as it can be, so the next one differs.
+                assert!(at == end || is_hole(at) != found.is_hole, "seed {seed}, end at {at}");
+                extents += 1;
+            }
+            assert!(extents > 0);
+        }
     }
 
     #[test]

@@ -238,8 +238,10 @@ impl ChangeFeed {
                 log = rest;
             }
         }
-        records.sort_unstable_by_key(|record| record.timestamp);
-        let timestamps = records.iter().map(|record| record.timestamp);
+        // The parts of a commit stay in their order.
+        records.sort_by_key(|record| record.timestamp);
+        let last_parts = records.iter().filter(|record| !record.continues);
+        let timestamps = last_parts.map(|record| record.timestamp);
         if !timestamps.eq(self.to + 1..to + 1) {
             return Err(lacking("a commit has no record"));
         }

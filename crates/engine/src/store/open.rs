@@ -241,6 +241,7 @@ pub(super) fn new_superblock(
         compressed: false,
         expiring: false,
         long_keys: false,
+        commit_parts: false,
         log: None,
         key_slot: None,
     }

@@ -56,8 +56,8 @@ pub struct StoreOptions {
     /// space. The space is free again once no snapshot needs it, and before a change would fail for
     /// want of space.
     pub history_bytes_max: u64,
-    /// Limit on the writes that a transaction gathers before its commit, in bytes. The options of a
-    /// transaction override it.
+    /// Limit on the memory for the writes of a transaction, in bytes. Writes beyond it go to the
+    /// device. The options of a transaction override it.
     pub transaction_bytes_max: usize,
     /// How long a change waits for a row that a transaction has locked, before it fails with
     /// `TimedOut`. `None`: without limit. The options of a transaction override it.

@@ -235,8 +235,9 @@ impl TaskTransaction {
     /// Inserts or replaces a record.
     ///
     /// # Errors
-    /// As [`TaskTransaction::lock`]; `ValueTooLong`; `TooLarge` if the transaction's writes exceed
-    /// the limit of its options; for large values `NoSpace` and errors of the device.
+    /// As [`TaskTransaction::lock`]; `ValueTooLong`; `NoSpace` and errors of the device, for large
+    /// values and for writes that memory has no room for; `TooLarge` if even what those need in
+    /// memory exceeds the limit of the transaction's options.
     pub async fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.core.put(self.tree(table)?, key, value).await
     }
@@ -275,8 +276,8 @@ impl TaskTransaction {
     /// Removes all records of a range of keys that the transaction sees; returns their number.
     ///
     /// # Errors
-    /// As [`TaskTransaction::delete`]; `TooLarge` if the removals exceed the limit of the
-    /// transaction's options. After an error, and if the future is dropped before its end, the
+    /// As [`TaskTransaction::delete`]; `NoSpace` and `TooLarge` as [`TaskTransaction::put`]. After an
+    /// error, and if the future is dropped before its end, the
     /// removals so far are part of the transaction. Roll back to a savepoint to undo them.
     pub async fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;

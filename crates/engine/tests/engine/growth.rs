@@ -277,36 +277,6 @@ fn what_waits_to_be_written_of_the_log_has_a_bound() {
     }
 }
 
-/// Rows that are locked and not written count as well, because they are kept in memory.
-#[test]
-fn locks_count_against_what_a_transaction_may_have() {
-    let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
-    let table = store.table("t").unwrap();
-    load(&table);
-    let small =
-        TransactionOptions { write_set_bytes_max: 64 << 10, ..TransactionOptions::default() };
-    for inserts in [false, true] {
-        let mut tx = store.begin_with(&small);
-        let refused = (0..RECORDS).find_map(|i| {
-            let outcome = match inserts {
-                true => tx.insert(&table, &sorted(i), &[3; 8]).map(drop),
-                false => tx.lock(&table, &sorted(i)),
-            };
-            outcome.err().map(|error| (i, error))
-        });
-        let (locked, error) = refused.expect("there is a bound");
-        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-        assert!((200..600).contains(&locked), "{locked} locks in 64 KiB");
-        tx.rollback();
-    }
-    // Rows that are written count as writes.
-    let mut tx = store.begin_with(&small);
-    for i in 0..400 {
-        tx.put(&table, &sorted(i), &[3; 8]).unwrap();
-    }
-    tx.commit().unwrap();
-}
-
 /// When a store is closed, its reserve and the space of its logs are given back.
 #[test]
 fn a_closed_store_ends_where_its_last_page_does() {

@@ -25,6 +25,7 @@ mod full_device;
 mod growth;
 mod history;
 mod isolation;
+mod large_transactions;
 mod layers;
 mod lock_timeouts;
 mod log_device;

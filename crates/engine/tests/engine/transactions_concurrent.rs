@@ -255,25 +255,6 @@ fn an_old_snapshot_is_given_up_when_older_values_outgrow_their_bound() {
     assert_eq!(new.get(&table, b"x").unwrap(), Some(vec![2; 900]));
 }
 
-#[test]
-fn a_transaction_that_outgrows_its_bound_is_refused() {
-    let store = Store::open(vec![ram()], &options(PAGE, 256)).unwrap();
-    let table = store.table("t").unwrap();
-    let small = TransactionOptions { write_set_bytes_max: 10_000, ..TransactionOptions::default() };
-    let mut tx = store.begin_with(&small);
-    let mut written = 0u32;
-    let error = loop {
-        match tx.put(&table, &written.to_be_bytes(), &[0; 50]) {
-            Ok(()) => written += 1,
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    // The writes up to this point can be committed.
-    tx.commit().unwrap();
-    assert_eq!(table.range(..).unwrap().count() as u32, written);
-}
-
 /// Drops a task during a commit, at every point where it waits: the commit is made as a whole or
 /// not at all, and its locks are released.
 #[test]

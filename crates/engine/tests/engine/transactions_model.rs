@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::common::{assert_sound, options, ram};
-use qpair_engine::{ErrorKind, Savepoint, Snapshot, Store, Table, Transaction};
+use qpair_engine::{ErrorKind, Savepoint, Snapshot, Store, Table, Transaction, TransactionOptions};
 
 const PAGE: usize = 512;
 
@@ -127,6 +127,12 @@ fn check_snapshot(random: &mut fastrand::Rng, table: &Table, (snapshot, map): &(
     assert_eq!(brief(range.map(Result::unwrap)), brief(expected));
 }
 
+/// Begins a transaction, whose writes mostly have little memory and go to the device.
+fn begin(random: &mut fastrand::Rng, store: &Store) -> Transaction {
+    let write_set_bytes_max = [0, 1, 1000, 4000][random.usize(0..4)];
+    store.begin_with(&TransactionOptions { write_set_bytes_max, ..TransactionOptions::default() })
+}
+
 fn history(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let device = ram();
@@ -150,7 +156,7 @@ fn history(seed: u64) {
                 }
             }
             2 if open.len() < 3 => open.push(Open {
-                tx: Some(store.begin()),
+                tx: Some(begin(&mut random, &store)),
                 base: None,
                 writes: BTreeMap::new(),
                 locks: BTreeSet::new(),

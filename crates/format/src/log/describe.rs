@@ -10,8 +10,9 @@ const SHOWN_MAX: usize = 48;
 /// Describes a record: a line with its timestamp, and one for each operation.
 pub fn describe(record: &Record<'_>) -> String {
     let mut text = format!(
-        "timestamp {}: {} {}, {} bytes\n",
+        "timestamp {}{}: {} {}, {} bytes\n",
         record.timestamp,
+        if record.continues { ", a part" } else { "" },
         record.operation_count,
         if record.operation_count == 1 { "operation" } else { "operations" },
         record.bytes()

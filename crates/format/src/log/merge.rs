@@ -2,7 +2,8 @@
 //!
 //! A commit was acknowledged only if all timestamps up to its own were durable. The valid records
 //! therefore end before the first timestamp that is in no log; later records were never
-//! acknowledged.
+//! acknowledged. A commit in parts counts if its last part is there; its parts then come one after
+//! the other, with the same timestamp.
 
 use super::reader::{LogReader, LogStep};
 use super::record::Record;
@@ -58,9 +59,27 @@ enum Head {
     Ended,
 }
 
+/// The parts of a log's next commit.
+#[derive(Clone, Debug)]
+enum Parts {
+    /// The next record is a whole commit, as far as is known.
+    None,
+    /// The last part is being looked for. The reader is at the first one.
+    LookedFor(Box<LogReader>),
+    /// The last part is there: all of them count.
+    Found,
+}
+
+#[derive(Clone, Debug)]
+struct Log {
+    reader: LogReader,
+    head: Head,
+    parts: Parts,
+}
+
 #[derive(Clone, Debug)]
 pub struct LogMerge {
-    logs: Vec<(LogReader, Head)>,
+    logs: Vec<Log>,
     /// The log whose record was returned last.
     current: Option<usize>,
     /// Whether some log has a greater timestamp and none has the next one. The rest is then only
@@ -73,9 +92,10 @@ pub struct LogMerge {
 impl LogMerge {
     /// Merges the records of these logs, from `first_timestamp` on.
     pub fn new(readers: impl IntoIterator<Item = LogReader>, first_timestamp: u64) -> Self {
-        let logs: Vec<_> = readers.into_iter().map(|reader| (reader, Head::Unknown)).collect();
+        let log = |reader| Log { reader, head: Head::Unknown, parts: Parts::None };
+        let logs: Vec<_> = readers.into_iter().map(log).collect();
         // If a later incarnation ended a log, all commits before that point were there.
-        let durable_timestamp = logs.iter().filter_map(|(reader, _)| reader.timestamp_max()).max();
+        let durable_timestamp = logs.iter().filter_map(|log| log.reader.timestamp_max()).max();
         Self {
             logs,
             current: None,
@@ -93,7 +113,7 @@ impl LogMerge {
     /// that this one asked for and did not get.
     pub fn rest(&self) -> Self {
         let mut here = self.clone();
-        for (_, head) in &mut here.logs {
+        for Log { head, .. } in &mut here.logs {
             if *head == Head::Asked {
                 *head = Head::Unknown;
             }
@@ -105,11 +125,11 @@ impl LogMerge {
     /// longer available.
     pub fn advance(&mut self) -> MergeStep {
         if let Some(current) = self.current.take() {
-            self.logs[current].1 = Head::Unknown;
+            self.logs[current].head = Head::Unknown;
         }
         loop {
             let (mut waiting, mut ahead) = (false, false);
-            for (log, (reader, head)) in self.logs.iter_mut().enumerate() {
+            for (log, Log { reader, head, parts }) in self.logs.iter_mut().enumerate() {
                 while *head == Head::Unknown {
                     match reader.advance() {
                         LogStep::Read { offset_bytes, len_bytes } => {
@@ -118,6 +138,8 @@ impl LogMerge {
                         }
                         LogStep::End => {
                             *head = Head::Ended;
+                            // A commit without its last part is none.
+                            *parts = Parts::None;
                             if let Some(end) = reader.end() {
                                 self.end.durable_timestamp =
                                     self.end.durable_timestamp.max(end.durable_timestamp);
@@ -125,25 +147,46 @@ impl LogMerge {
                             }
                         }
                         LogStep::Record => {
-                            let timestamp = reader.record().map_or(0, |record| record.timestamp);
+                            let (timestamp, continues) = reader
+                                .record()
+                                .map_or((0, false), |record| (record.timestamp, record.continues));
                             if reader.is_past(timestamp) {
                                 continue;
                             }
                             if timestamp < self.end.next_timestamp {
-                                self.end.skipped += 1;
-                            } else if self.gap {
-                                self.end.dropped += 1;
-                            } else {
-                                *head = Head::Timestamp(timestamp);
+                                self.end.skipped += u64::from(!continues);
+                                continue;
                             }
+                            if self.gap {
+                                self.end.dropped += u64::from(!continues);
+                                continue;
+                            }
+                            match (&*parts, continues) {
+                                (Parts::None, true) => {
+                                    *parts = Parts::LookedFor(Box::new(reader.clone()));
+                                    continue;
+                                }
+                                (Parts::LookedFor(_), true) => continue,
+                                (Parts::LookedFor(_), false) => {
+                                    let looked_for = std::mem::replace(parts, Parts::Found);
+                                    if let Parts::LookedFor(first) = looked_for {
+                                        *reader = *first;
+                                    }
+                                }
+                                (Parts::Found, false) => *parts = Parts::None,
+                                (Parts::None, false) | (Parts::Found, true) => {}
+                            }
+                            *head = Head::Timestamp(timestamp);
                         }
                     }
                 }
                 match *head {
                     Head::Timestamp(timestamp) if timestamp == self.end.next_timestamp => {
                         self.current = Some(log);
-                        self.end.next_timestamp += 1;
-                        self.end.taken += 1;
+                        if reader.record().is_none_or(|record| !record.continues) {
+                            self.end.next_timestamp += 1;
+                            self.end.taken += 1;
+                        }
                         return MergeStep::Record;
                     }
                     Head::Timestamp(_) => ahead = true,
@@ -159,9 +202,10 @@ impl LogMerge {
                 return MergeStep::End;
             }
             self.gap = true;
-            for (_, head) in &mut self.logs {
+            for Log { reader, head, .. } in &mut self.logs {
                 if let Head::Timestamp(_) = head {
-                    self.end.dropped += 1;
+                    let is_part = reader.record().is_some_and(|record| record.continues);
+                    self.end.dropped += u64::from(!is_part);
                     *head = Head::Unknown;
                 }
             }
@@ -170,7 +214,7 @@ impl LogMerge {
 
     /// Gives log `log` the bytes that it asked for; see [`LogReader::give`].
     pub fn give(&mut self, log: usize, bytes: &[u8]) {
-        if let Some((reader, head)) = self.logs.get_mut(log)
+        if let Some(Log { reader, head, .. }) = self.logs.get_mut(log)
             && *head == Head::Asked
         {
             reader.give(bytes);
@@ -179,20 +223,20 @@ impl LogMerge {
     }
 
     pub fn record(&self) -> Option<Record<'_>> {
-        self.logs[self.current?].0.record()
+        self.logs[self.current?].reader.record()
     }
 
     /// Returns the log that the current record is in, and the position in that log's byte stream at
     /// which the record ends.
     pub fn place(&self) -> Option<(usize, u64)> {
         let log = self.current?;
-        Some((log, self.logs[log].0.lsn()))
+        Some((log, self.logs[log].reader.lsn()))
     }
 
     /// Returns the address of the segment of log `log` that is being read, and that of the segment
     /// after it.
     pub fn link(&self, log: usize) -> Option<(u64, u64)> {
-        self.logs.get(log)?.0.link()
+        self.logs.get(log)?.reader.link()
     }
 
     /// Returns the summary of the logs, once all records were read.
@@ -202,6 +246,6 @@ impl LogMerge {
 
     /// Returns the logs, in the order in which they were given.
     pub fn readers(&self) -> impl Iterator<Item = &LogReader> {
-        self.logs.iter().map(|(reader, _)| reader)
+        self.logs.iter().map(|log| &log.reader)
     }
 }

@@ -89,6 +89,8 @@ pub struct LogReader {
     partial: Vec<u8>,
     found: Found,
     timestamp: u64,
+    /// The commit that the last record is a part of, if its last part is still to come.
+    in_parts: Option<u64>,
     /// The end of the last record in the byte stream, or of the last chunk if a record is cut
     /// there.
     lsn: u64,
@@ -132,6 +134,7 @@ impl LogReader {
             partial: Vec::new(),
             found: Found::Nothing,
             timestamp: 0,
+            in_parts: None,
             lsn: start.lsn,
             segments: vec![start.segment_offset_bytes],
             in_doubt: Vec::new(),
@@ -335,9 +338,10 @@ impl LogReader {
                 Some(Err(what)) => return Parsed::Damaged(what),
                 Some(Ok(len)) if len <= payload.len() => {
                     let range = self.payload.start..self.payload.start + len;
-                    match check(&self.window.bytes()[range.clone()], self.timestamp) {
+                    let bytes = &self.window.bytes()[range.clone()];
+                    match check(bytes, self.timestamp, self.in_parts) {
                         Err(what) => return Parsed::Damaged(what),
-                        Ok(timestamp) => self.timestamp = timestamp,
+                        Ok(checked) => (self.timestamp, self.in_parts) = checked,
                     }
                     self.payload.start = range.end;
                     self.lsn += len as u64;
@@ -368,9 +372,9 @@ impl LogReader {
         if self.partial.len() < len {
             return Parsed::Nothing;
         }
-        match check(&self.partial, self.timestamp) {
+        match check(&self.partial, self.timestamp, self.in_parts) {
             Err(what) => return Parsed::Damaged(what),
-            Ok(timestamp) => self.timestamp = timestamp,
+            Ok(checked) => (self.timestamp, self.in_parts) = checked,
         }
         self.lsn += len as u64;
         self.found = Found::Partial;
@@ -473,9 +477,22 @@ impl LogReader {
     }
 }
 
-/// Checks that the bytes are a record that can follow `timestamp`, and returns the record's
-/// timestamp.
-fn check(bytes: &[u8], timestamp: u64) -> Result<u64, &'static str> {
+/// Checks that the bytes are a record that can follow the commit `timestamp`, and a part of the
+/// commit `in_parts`. Returns the same of the record.
+fn check(
+    bytes: &[u8],
+    timestamp: u64,
+    in_parts: Option<u64>,
+) -> Result<(u64, Option<u64>), &'static str> {
     let record = Record::decode(bytes)?;
-    if record.timestamp <= timestamp { Err("timestamps do not rise") } else { Ok(record.timestamp) }
+    if record.timestamp <= timestamp {
+        return Err("timestamps do not rise");
+    }
+    if in_parts.is_some_and(|of| of != record.timestamp) {
+        return Err("the last part of a commit is missing");
+    }
+    match record.continues {
+        true => Ok((timestamp, Some(record.timestamp))),
+        false => Ok((record.timestamp, None)),
+    }
 }

@@ -8,11 +8,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::large::Descriptor;
 
 /// Bytes before a record's first operation: length u32, checksum of what follows u32, timestamp
-/// u64, number of operations u32, flags u32 (zero).
+/// u64, number of operations u32, flags u32.
 pub(super) const RECORD_HEADER_BYTES: usize = 24;
 pub const RECORD_BYTES_MAX: usize = 1 << 30;
 /// Bytes before an operation's key or name: kind u8, zero u8, length of the key u16, tree u32.
 const OPERATION_HEAD_BYTES: usize = 8;
+
+/// Flag: the next record of the log belongs to the same commit.
+const CONTINUES: u32 = 1;
 
 const PUT: u8 = 1;
 const PUT_LARGE: u8 = 2;
@@ -118,6 +121,12 @@ impl<'a> RecordBuilder<'a> {
         Self { output, start, operations: 0, too_long: false, finished: false }
     }
 
+    /// Makes the record a part of its commit: the next record has the rest, or more of it.
+    #[inline]
+    pub fn continues(&mut self) {
+        super::set(&mut self.output[self.start..], 20, &CONTINUES.to_le_bytes());
+    }
+
     #[inline]
     pub fn push(&mut self, operation: Operation<'_>) {
         match operation {
@@ -204,6 +213,8 @@ impl Drop for RecordBuilder<'_> {
 pub struct Record<'a> {
     pub timestamp: u64,
     pub operation_count: u32,
+    /// Whether the next record of the log belongs to the same commit.
+    pub continues: bool,
     /// The encoded operations, which were checked.
     operations: &'a [u8],
 }
@@ -240,10 +251,16 @@ impl<'a> Record<'a> {
         if crc_fast::crc32_iscsi(&bytes[8..]) != sum {
             return Err("the record's checksum is wrong");
         }
-        if flags != 0 {
+        if flags & !CONTINUES != 0 {
             return Err("the record has unknown flags");
         }
-        Ok(Self { timestamp, operation_count, operations: &bytes[RECORD_HEADER_BYTES..] })
+        let continues = flags & CONTINUES != 0;
+        Ok(Self {
+            timestamp,
+            operation_count,
+            continues,
+            operations: &bytes[RECORD_HEADER_BYTES..],
+        })
     }
 
     /// Returns a record whose bytes were decoded before and have not changed since.
@@ -252,6 +269,7 @@ impl<'a> Record<'a> {
         Some(Self {
             timestamp: get_u64(bytes, 8)?,
             operation_count: get_u32(bytes, 16)?,
+            continues: get_u32(bytes, 20)? & CONTINUES != 0,
             operations: bytes.get(RECORD_HEADER_BYTES..)?,
         })
     }

@@ -59,6 +59,8 @@ pub struct LogWriter {
     /// The ends and timestamps of the records that are not completely in chunks.
     ends: VecDeque<(u64, u64)>,
     appended_timestamp: u64,
+    /// The commit whose parts were appended last, if its last part is still to come.
+    in_parts: Option<u64>,
     chunked_timestamp: u64,
     /// The segments that hold chunks, in order; the last one is being filled.
     segments: VecDeque<Segment>,
@@ -102,6 +104,7 @@ impl LogWriter {
             boundary_lsn: 0,
             ends: VecDeque::new(),
             appended_timestamp: 0,
+            in_parts: None,
             chunked_timestamp: 0,
             segments: VecDeque::from([current]),
             current,
@@ -138,12 +141,42 @@ impl LogWriter {
         timestamp: u64,
         encode: impl FnOnce(&mut RecordBuilder<'_>),
     ) -> Result<u64> {
-        if timestamp <= self.appended_timestamp {
+        let end = self.append_record(timestamp, encode)?;
+        self.ends.push_back((end, timestamp));
+        (self.appended_timestamp, self.in_parts) = (timestamp, None);
+        Ok(end)
+    }
+
+    /// Appends a part of a commit's record, like [`append`](Self::append). The commit's other parts
+    /// must be the next records of the log, and [`append`](Self::append) must append the last one:
+    /// without it the commit does not count.
+    pub fn append_part(
+        &mut self,
+        timestamp: u64,
+        encode: impl FnOnce(&mut RecordBuilder<'_>),
+    ) -> Result<u64> {
+        let end = self.append_record(timestamp, |record| {
+            record.continues();
+            encode(record);
+        })?;
+        // A chunk states the greatest timestamp of a whole commit.
+        self.ends.push_back((end, self.appended_timestamp));
+        self.in_parts = Some(timestamp);
+        Ok(end)
+    }
+
+    fn append_record(
+        &mut self,
+        timestamp: u64,
+        encode: impl FnOnce(&mut RecordBuilder<'_>),
+    ) -> Result<u64> {
+        if timestamp <= self.appended_timestamp || self.in_parts.is_some_and(|of| of != timestamp) {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
                     "commit timestamp {timestamp} cannot follow {} in log {}",
-                    self.appended_timestamp, self.identity.log
+                    self.in_parts.unwrap_or(self.appended_timestamp),
+                    self.identity.log
                 ),
             ));
         }
@@ -151,10 +184,7 @@ impl LogWriter {
         let mut builder = RecordBuilder::new(&mut self.pending, timestamp);
         encode(&mut builder);
         builder.finish()?;
-        let end = self.end_lsn();
-        self.ends.push_back((end, timestamp));
-        self.appended_timestamp = timestamp;
-        Ok(end)
+        Ok(self.end_lsn())
     }
 
     /// Removes the bytes of `pending` that are in chunks, if moving the others costs less than

@@ -65,6 +65,7 @@ pub(super) fn superblock_by_pages(
                 compressed: false,
                 expiring: false,
                 long_keys: true,
+                commit_parts: false,
                 log: None,
                 key_slot: None,
             }));

@@ -1,13 +1,19 @@
 //! Writes a second through `Raft::client_write`, in groups of one member each: what the log and
 //! the state machine of a store cost, without a network.
 //!
-//! `appends STORE GROUPS CLIENTS SECONDS FOLDER`: STORE is `qpair` (openraft 0.10, all groups in
-//! one store) or `rocksstore` (openraft 0.9, a RocksDB for each group). The clients are shared out
-//! among the groups; each waits for its write before it makes the next one.
+//! `appends STORE GROUPS CLIENTS SECONDS FOLDER`: STORE is `qpair` (openraft 0.10) or `qpair-0.9`,
+//! all groups in one store, or `rocksstore` (openraft 0.9, a RocksDB for each group), if built with
+//! that feature alone. The clients are shared out among the groups; each waits for its write before
+//! it makes the next one.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
+mod alone;
+#[cfg(feature = "qpair")]
 mod on_qpair;
+#[cfg(feature = "qpair")]
+mod on_qpair_0_9;
+#[cfg(feature = "rocksstore")]
 mod on_rocksstore;
 
 use std::error::Error;
@@ -81,7 +87,7 @@ fn cpu_seconds() -> f64 {
 }
 
 fn main() -> Result<(), Failure> {
-    const USAGE: &str = "usage: appends qpair|rocksstore GROUPS CLIENTS SECONDS FOLDER";
+    const USAGE: &str = "usage: appends qpair|qpair-0.9|rocksstore GROUPS CLIENTS SECONDS FOLDER";
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [store, groups, clients, seconds, folder] = &words[..] else { return Err(USAGE.into()) };
     let groups: usize = groups.parse()?;
@@ -95,7 +101,11 @@ fn main() -> Result<(), Failure> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         match store.as_str() {
+            #[cfg(feature = "qpair")]
             "qpair" => load.run(store, on_qpair::groups(folder, groups).await?).await,
+            #[cfg(feature = "qpair")]
+            "qpair-0.9" => load.run(store, on_qpair_0_9::groups(folder, groups).await?).await,
+            #[cfg(feature = "rocksstore")]
             "rocksstore" => load.run(store, on_rocksstore::groups(folder, groups).await?).await,
             _ => Err(USAGE.into()),
         }

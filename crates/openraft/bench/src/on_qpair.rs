@@ -10,24 +10,30 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend, RaftNetworkFactory, RaftNetworkV2, SnapshotPolicy};
-use qpair_openraft::{Application, State, v0_10};
+use qpair_openraft::{Application, State, StoredSnapshot, v0_10};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Cursor};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Set {
-    key: String,
-    value: String,
+    pub(crate) key: String,
+    pub(crate) value: String,
 }
 
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)
+    }
+}
+
+impl Set {
+    pub(crate) fn put_in(&self, state: &mut State<'_>) -> qpair::Result<()> {
+        state.put(self.key.as_bytes(), self.value.as_bytes())
     }
 }
 
@@ -40,9 +46,7 @@ pub(crate) struct Keys;
 impl Application<Entry, ()> for Keys {
     fn apply(&self, state: &mut State<'_>, entry: &Entry) -> qpair::Result<()> {
         match &entry.payload {
-            openraft::EntryPayload::Normal(Set { key, value }) => {
-                state.put(key.as_bytes(), value.as_bytes())
-            }
+            openraft::EntryPayload::Normal(set) => set.put_in(state),
             _ => Ok(()),
         }
     }
@@ -91,7 +95,7 @@ impl RaftNetworkFactory<Types> for Alone {
 }
 
 impl RaftNetworkV2<Types> for Alone {
-    type SnapshotData = Cursor<Vec<u8>>;
+    type SnapshotData = StoredSnapshot;
 
     async fn append_entries(
         &mut self,
@@ -112,7 +116,7 @@ impl RaftNetworkV2<Types> for Alone {
     async fn full_snapshot(
         &mut self,
         _vote: VoteOf<Types>,
-        _snapshot: SnapshotOf<Types, Cursor<Vec<u8>>>,
+        _snapshot: SnapshotOf<Types, StoredSnapshot>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {

@@ -12,19 +12,22 @@ use openraft::raft::{
 use openraft::type_config::alias::{SnapshotMetaOf, VoteOf};
 use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};
 use qpair::Options;
-use qpair_openraft::{Fault, Group, v0_10};
+use qpair_openraft::{Fault, Group, StoredSnapshot, v0_10};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Cursor;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Ask {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
-    Snapshot(VoteOf<Types>, SnapshotMetaOf<Types>, Vec<u8>),
+    /// A snapshot follows on this connection, in parts.
+    SnapshotBegins,
+    SnapshotPart(Vec<u8>),
+    SnapshotEnds(VoteOf<Types>, SnapshotMetaOf<Types>),
     Found(BTreeMap<u64, BasicNode>),
     Get(String),
     /// The first keys from one on, in order, with their numbers.
@@ -69,14 +72,33 @@ impl Desk {
         }
     }
 
-    async fn answer(&self, ask: Ask) -> Result<Answer, Failure> {
+    /// The answer; `received` is the snapshot that the connection is sending.
+    async fn answer(
+        &self,
+        ask: Ask,
+        received: &mut Option<StoredSnapshot>,
+    ) -> Result<Answer, Failure> {
         Ok(match ask {
             Ask::Append(request) => Answer::Append(self.raft.append_entries(request).await?),
             Ask::Vote(request) => Answer::Vote(self.raft.vote(request).await?),
-            Ask::Snapshot(vote, meta, bytes) => {
-                let snapshot = openraft::Snapshot { meta, snapshot: Cursor::new(bytes) };
-                Answer::Snapshot(self.raft.install_full_snapshot(vote, snapshot).await?)
+            Ask::SnapshotBegins => {
+                *received = Some(self.group.receive_snapshot().await?);
+                Answer::Done
             }
+            Ask::SnapshotPart(bytes) => match received {
+                Some(snapshot) => {
+                    snapshot.write_all(&bytes).await?;
+                    Answer::Done
+                }
+                None => Answer::Refused,
+            },
+            Ask::SnapshotEnds(vote, meta) => match received.take() {
+                Some(snapshot) => {
+                    let snapshot = openraft::Snapshot { meta, snapshot };
+                    Answer::Snapshot(self.raft.install_full_snapshot(vote, snapshot).await?)
+                }
+                None => Answer::Refused,
+            },
             Ask::Found(members) => {
                 self.raft.initialize(members).await?;
                 Answer::Done
@@ -115,9 +137,10 @@ impl Desk {
 
     async fn serve(self, mut stream: TcpStream) -> Result<(), Failure> {
         stream.set_nodelay(true)?;
+        let mut received = None;
         loop {
             let ask = receive(&mut stream).await?;
-            let answer = self.answer(ask).await?;
+            let answer = self.answer(ask, &mut received).await?;
             send(&mut stream, &answer).await?;
         }
     }

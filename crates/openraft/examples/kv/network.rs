@@ -13,10 +13,15 @@ use openraft::raft::{
 };
 use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend, RaftNetworkFactory, RaftNetworkV2};
+use qpair_openraft::StoredSnapshot;
 use std::collections::BTreeMap;
-use std::io::{self, Cursor};
+use std::io;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+
+/// The bytes of a snapshot that one message has.
+const PART_LEN: u64 = 256 << 10;
 
 /// The addresses under which this member reaches the others.
 pub(crate) struct Peers(pub(crate) BTreeMap<u64, String>);
@@ -65,7 +70,7 @@ impl RaftNetworkFactory<Types> for Peers {
 }
 
 impl RaftNetworkV2<Types> for Peer {
-    type SnapshotData = Cursor<Vec<u8>>;
+    type SnapshotData = StoredSnapshot;
 
     async fn append_entries(
         &mut self,
@@ -92,11 +97,24 @@ impl RaftNetworkV2<Types> for Peer {
     async fn full_snapshot(
         &mut self,
         vote: VoteOf<Types>,
-        snapshot: SnapshotOf<Types, Cursor<Vec<u8>>>,
+        mut snapshot: SnapshotOf<Types, StoredSnapshot>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let ask = Ask::Snapshot(vote, snapshot.meta, snapshot.snapshot.into_inner());
+        let mut part = Vec::new();
+        let mut ask = Ask::SnapshotBegins;
+        while !matches!(ask, Ask::SnapshotEnds(..)) {
+            match self.ask(ask, option.hard_ttl()).await? {
+                Answer::Done => {}
+                _ => return Err(odd().into()),
+            }
+            part.clear();
+            let read = (&mut snapshot.snapshot).take(PART_LEN).read_to_end(&mut part).await;
+            ask = match read.map_err(|error| Unreachable::new(&error))? {
+                0 => Ask::SnapshotEnds(vote, snapshot.meta.clone()),
+                _ => Ask::SnapshotPart(part.clone()),
+            };
+        }
         match self.ask(ask, option.hard_ttl()).await? {
             Answer::Snapshot(response) => Ok(response),
             _ => Err(odd().into()),

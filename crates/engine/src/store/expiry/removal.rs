@@ -97,6 +97,7 @@ async fn remove(
     let mut locked = Vec::with_capacity(due.len());
     for entry in due {
         let Some((_, _, key)) = decode_entry(entry) else { continue };
+        core.make_room().await?;
         if core.lock_inline(records, key)? && core.lock_inline(index, entry)? {
             locked.push((entry, key));
         }

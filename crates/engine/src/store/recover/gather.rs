@@ -71,6 +71,8 @@ impl Redo {
 pub(super) struct Gathered {
     changes: Vec<Redo>,
     bytes: Vec<u8>,
+    /// Whether the rest of the last commit is in the next gathering.
+    is_cut: bool,
 }
 
 pub(super) enum Step {
@@ -123,6 +125,7 @@ impl Kept {
                 change => self.gathered.take(record.timestamp, change),
             }
         }
+        self.gathered.is_cut = record.continues;
         self.full = self.steps_bytes + self.gathered.size_bytes() >= self.bytes_max;
         self.full
     }
@@ -144,7 +147,7 @@ impl Gathered {
     /// Creates an empty gathering that reuses the memory of an earlier one.
     pub(super) fn reusing(mut bytes: Vec<u8>) -> Self {
         bytes.clear();
-        Self { changes: Vec::new(), bytes }
+        Self { changes: Vec::new(), bytes, is_cut: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -188,10 +191,21 @@ impl Gathered {
         });
     }
 
-    /// Cuts the changes between commits, into stages of about `changes_max` changes; returns also
-    /// the bytes of their keys and values.
-    pub(super) fn into_stages(self, changes_max: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
-        let Self { changes, bytes } = self;
+    /// Notes whether the rest of the last commit is still to come.
+    pub(super) fn set_cut(&mut self, is_cut: bool) {
+        self.is_cut = is_cut;
+    }
+
+    /// Returns the last commit of which all changes are among these or earlier ones.
+    fn last_whole(&self) -> Option<u64> {
+        self.changes.last().map(|last| last.timestamp - u64::from(self.is_cut))
+    }
+
+    /// Cuts the changes between commits, into stages of about `changes_max` changes, each with the
+    /// last whole commit up to its end; returns also the bytes of their keys and values.
+    pub(super) fn into_stages(self, changes_max: usize) -> (Vec<(u64, Vec<Redo>)>, Vec<u8>) {
+        let last = self.last_whole();
+        let Self { changes, bytes, .. } = self;
         let mut stages: Vec<Vec<Redo>> = Vec::new();
         for commit in changes.chunk_by(|a, b| a.timestamp == b.timestamp) {
             match stages.last_mut() {
@@ -201,13 +215,17 @@ impl Gathered {
                 _ => stages.push(commit.to_vec()),
             }
         }
-        (stages, bytes)
+        let whole = |stage: Vec<Redo>| {
+            let timestamp = stage.last().map_or(0, |last| last.timestamp);
+            (last.map_or(timestamp, |last| timestamp.min(last)), stage)
+        };
+        (stages.into_iter().map(whole).collect(), bytes)
     }
 
     /// Cuts the changes into at most `most` parts by key; returns also the bytes of their keys and
     /// values.
     pub(super) fn cut(self, most: usize) -> (Vec<Vec<Redo>>, Vec<u8>) {
-        let Self { changes, bytes } = self;
+        let Self { changes, bytes, .. } = self;
         let count = most.min(changes.len() / PART_CHANGES_MIN).max(1);
         if count == 1 {
             return (vec![changes], bytes);

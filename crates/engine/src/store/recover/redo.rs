@@ -175,6 +175,7 @@ impl Lanes {
                 change => self.gathered.take(record.timestamp, change),
             }
         }
+        self.gathered.set_cut(record.continues);
         if self.gathered.size_bytes() >= self.gathered_bytes_max {
             self.send().await?;
         }
@@ -240,8 +241,7 @@ impl Lanes {
     async fn make_in_stages(&mut self, gathered: Gathered) -> Result<()> {
         let (stages, bytes) = gathered.into_stages(stages::changes_max(&self.inner));
         let bytes = Arc::new(bytes);
-        for changes in stages {
-            let Some(timestamp) = changes.last().map(|last| last.timestamp) else { continue };
+        for (timestamp, changes) in stages {
             // A single task, since each task allocates some pages more than it needs.
             let part = Part { changes, bytes: bytes.clone() };
             self.work.change(|state| state.parts.push_back(part));

@@ -11,10 +11,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use qpair_block::{Arena, Completion, DeviceInfo, Request, format_bytes};
-use qpair_format::log::{
-    LogIdentity, LogPosition, LogWriter, PlannedWrite, RECORD_BYTES_MAX, RecordBuilder,
-};
+use qpair_block::{Arena, Completion, DeviceInfo, Request};
+use qpair_format::log::{LogIdentity, LogPosition, LogWriter, PlannedWrite, RecordBuilder};
 use qpair_format::{Error, ErrorKind, Result};
 
 use super::{Tag, Worker, tag};
@@ -48,6 +46,8 @@ pub(super) struct WorkerLog {
     under_way: Cell<Option<(PlannedWrite, Instant)>>,
     /// The tasks that wait for a timestamp to be durable.
     waiters: Waiters,
+    /// The tasks that wait until less of the log waits to be written.
+    written: Waiters,
     /// The size in bytes of the commit that has room in the log and was not appended yet.
     expected_bytes: Cell<usize>,
     /// The position at which this log begins for the checkpoint under way.
@@ -100,13 +100,53 @@ impl Worker {
         self.set_expected(0);
         self.log.open.borrow_mut().append(timestamp);
         self.publish_open();
-        let appended = end - before;
+        self.note_appended(writer, end - before);
+        Ok(timestamp)
+    }
+
+    /// Appends a part of a commit that is [expected](Self::expect_commit) and has its timestamp; the
+    /// last part is appended by [`append_commit`](Self::append_commit).
+    ///
+    /// # Errors
+    /// The part cannot be encoded: the store is read-only then.
+    pub(crate) fn append_part(
+        &self,
+        timestamp: u64,
+        encode: impl FnOnce(&mut RecordBuilder<'_>),
+    ) -> Result<()> {
+        {
+            let mut writer = self.log.writer.borrow_mut();
+            let Some(writer) = writer.as_mut() else { return Ok(()) };
+            let before = writer.end_lsn();
+            let end = writer.append_part(timestamp, encode)?;
+            self.note_appended(writer, end - before);
+        }
+        self.pump_log();
+        Ok(())
+    }
+
+    /// Counts a record that was appended, and gives it to the feed.
+    fn note_appended(&self, writer: &LogWriter, appended: u64) {
         if self.shared.wal.feed.is_on() {
             self.shared.wal.feed.add(self.number, writer.tail(appended));
         }
         self.shared.wal.bytes_total.fetch_add(appended, Ordering::Relaxed);
         self.count_log(appended);
-        Ok(timestamp)
+    }
+
+    /// Waits until little of this worker's log waits to be written, or the store has failed.
+    pub(crate) async fn let_parts_pass(shared: &Shared) {
+        let is_over = || {
+            let pending = super::current(|worker| {
+                worker.log.writer.borrow().as_ref().map_or(0, LogWriter::pending_bytes)
+            });
+            pending.unwrap_or(0) <= PENDING_BYTES_MAX || shared.lifecycle.failure().is_some()
+        };
+        while !is_over() {
+            let written = super::current(|worker| worker.log.written.clone());
+            let Some(written) = written else { return };
+            written.woken(is_over).await;
+        }
     }
 
     /// Adds `bytes` to the length of the logs.
@@ -197,17 +237,6 @@ impl Worker {
         let Some(writer) = writer.as_mut() else { return Ok(()) };
         if !writer.needs_segment() && writer.room_bytes() >= bytes_max {
             return Ok(());
-        }
-        if bytes_max > RECORD_BYTES_MAX {
-            return Err(Error::with_hint(
-                ErrorKind::TooLarge,
-                format!(
-                    "the commit needs a log record of up to {}; the limit is {}",
-                    format_bytes(bytes_max as u64),
-                    format_bytes(RECORD_BYTES_MAX as u64)
-                ),
-                "split it into smaller transactions",
-            ));
         }
         let Some(log_device) = &self.shared.wal.device else {
             while writer.needs_segment() || writer.room_bytes() < bytes_max {
@@ -308,6 +337,7 @@ impl Worker {
     pub(super) fn log_written(&self, completion: Completion) {
         let Some((planned, since)) = self.log.under_way.take() else { return };
         self.shared.counters.of(self.number).count_log_write(since.elapsed());
+        self.log.written.wake_all();
         if let Err(error) = completion.result {
             // The error is final: the content of the device is unknown now, and a retry would not
             // reveal it.

@@ -13,7 +13,7 @@ use crate::tree::{
     Change, Leaf, Put, PutOutcome, Remove, Removed, Sparse, make_reserved_room, merge_later,
 };
 use crate::tx::Tx;
-use crate::tx::transaction::{Item, LargeValue, Write, written};
+use crate::tx::transaction::{Item, LargeValue, TxState, Write, written};
 
 /// The number of rows whose older values a commit drops, beyond twice the number of its own rows.
 const COLLECT_MORE: usize = 16;
@@ -22,6 +22,9 @@ impl Progress {
     /// Makes changes as long as everything they need is in memory.
     pub(super) fn apply_now(&mut self, tx: &Tx, context: Context<'_>) -> Stop {
         context.shared.planted.strike(Canary::PanicInCommit);
+        if self.spilled.as_ref().is_some_and(|of| of.windows.is_open()) {
+            return Stop::Window;
+        }
         // The leaf that was changed last. Other writes to it were prepared at its previous version.
         let mut last: Option<(u32, Leaf)> = None;
         while let Some(item) = self.core.writes.nth(&mut self.cursor) {
@@ -57,6 +60,12 @@ impl Progress {
             self.kept_bytes += kept_bytes as u64;
             self.cursor.1 += 1;
             self.done += 1;
+        }
+        if let Some(of) = &mut self.spilled {
+            of.referred.extend(referred(&self.core));
+            if !of.windows.is_over() {
+                return Stop::Window;
+            }
         }
         self.applied(tx);
         Stop::Over
@@ -102,14 +111,10 @@ impl Progress {
         let shared = &tx.shared;
         let core = &mut self.core;
         if !core.large.is_empty() {
-            let mut referred: Vec<u64> = core
-                .writes
-                .iter()
-                .filter_map(|item| match item.write {
-                    Write::Large(descriptor) => Descriptor::first_page(descriptor),
-                    _ => None,
-                })
-                .collect();
+            let mut referred: Vec<u64> = match &mut self.spilled {
+                Some(of) => std::mem::take(&mut of.referred),
+                None => referred(core).collect(),
+            };
             referred.sort_unstable();
             // The transaction itself has overwritten the other large values.
             for large in core.large.drain(..) {
@@ -119,8 +124,12 @@ impl Progress {
             }
         }
         self.phase = Phase::Applied;
-        let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
-        tx.recent.note(self.timestamp, &shared.oracle, keys);
+        if core.has_spilled() {
+            tx.recent.note_missing(self.timestamp);
+        } else {
+            let keys = core.writes.iter().map(|item| (item.tree.id, item.key));
+            tx.recent.note(self.timestamp, &shared.oracle, keys);
+        }
         shared.oracle.end_commit(self.timestamp);
     }
 
@@ -134,6 +143,10 @@ impl Progress {
         let budget = 2 * core.locks.len() + COLLECT_MORE;
         if self.kept_bytes > 0 {
             tx.enqueue_old(core.slot, self.timestamp, self.kept_bytes, &mut core.locks);
+        }
+        if let Some(of) = self.spilled.take() {
+            of.image_runs.iter().for_each(|run| drop(run.settle(Vec::new())));
+            tx.history.begin_merge(&core.tx);
         }
         merge_later(shared, &mut self.sparse);
         core.cursor_hints = std::mem::take(&mut self.cursor_hints);
@@ -153,6 +166,14 @@ impl Progress {
     pub(super) fn keep_large(&mut self) {
         self.core.large.drain(..).for_each(LargeValue::keep);
     }
+}
+
+/// Returns the first pages of the large values among the writes in memory.
+fn referred(core: &TxState) -> impl Iterator<Item = u64> + '_ {
+    core.writes.iter().filter_map(|item| match item.write {
+        Write::Large(descriptor) => Descriptor::first_page(descriptor),
+        _ => None,
+    })
 }
 
 fn note_removed(sparse: &mut Sparse, found: &mut bool, item: &Item<'_>, removed: &Removed) {

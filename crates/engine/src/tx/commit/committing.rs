@@ -84,7 +84,7 @@ pub(crate) fn nothing_to_do(core: &mut TxState) -> Result<Option<u64>> {
     if let Some(doomed) = &core.doomed {
         return Err(doomed.clone());
     }
-    if !core.writes.is_empty() {
+    if core.has_writes() {
         return Ok(None);
     }
     let timestamp = core.snapshot.unwrap_or_else(|| core.shared().oracle.applied());

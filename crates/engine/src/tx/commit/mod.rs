@@ -15,6 +15,7 @@ mod record;
 mod single;
 mod undo;
 mod validation;
+mod windows;
 
 pub(crate) use committing::{Committing, commit, nothing_to_do};
 pub(crate) use reach::Reach;

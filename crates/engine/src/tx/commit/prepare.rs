@@ -39,6 +39,8 @@ pub(super) enum Stop {
     Order,
     /// Commits with earlier timestamps are not applied yet.
     Earlier,
+    /// The next window of the writes on the device is needed.
+    Window,
 }
 
 /// The progress of preparing a commit's writes, in the order of their keys.
@@ -52,6 +54,11 @@ pub(super) struct Preparing {
 }
 
 impl Preparing {
+    /// Continues with another window of writes.
+    pub(super) fn begin_window(&mut self) {
+        self.cursor = (0, 0);
+    }
+
     /// Returns the position of the next write in the write set.
     pub(super) fn cursor(&self) -> (usize, usize) {
         self.cursor

@@ -16,7 +16,8 @@ use qpair_format::{ErrorKind, Result};
 
 use super::fetching::{Fetching, fetch_outside};
 use super::prepare::{Preparing, Stop};
-use super::record::{append, record_bytes_max, wait_durable};
+use super::record::{append, append_part, expect, wait_durable};
+use super::windows::{SpilledCommit, Windows};
 use crate::canary::Canary;
 use crate::checkpoint::{SpaceRetry, no_place};
 use crate::log::Durability;
@@ -28,11 +29,16 @@ use crate::sync::{AsyncMutexGuard, Ticket};
 use crate::task::{Context, Worker, check_here, current, flush, run_at_once};
 use crate::tree::{CursorHint, Lack, Sparse, make_room};
 use crate::tx::Tx;
+use crate::tx::history::{SpilledImages, spill_images};
 use crate::tx::transaction::{Isolation, TxState};
+use crate::tx::versions::Rows;
 
 /// How often a commit leaves the barrier to load leaves that are not in memory. Memory may be too
 /// small for all of them.
 const FETCHES_OUTSIDE: u32 = 2;
+/// The share of the memory for older values that the before-images of a large commit may take, as a
+/// divisor.
+const IMAGES_PART: u64 = 8;
 
 /// The part of a commit that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +98,8 @@ pub(super) struct Progress {
     pub(super) inside: Option<BarrierGuard>,
     /// The timestamp up to which a serializable transaction's reads are validated.
     pub(super) validated: Option<u64>,
+    /// The part of a commit whose writes are on the device; `None` if all writes are in memory.
+    pub(super) spilled: Option<Box<SpilledCommit>>,
     /// Held so that no other commit of this worker comes between this one's timestamp and its
     /// record.
     pub(super) timestamping: Option<AsyncMutexGuard>,
@@ -124,6 +132,7 @@ impl Progress {
             is_hopeless: false,
             inside: None,
             validated: None,
+            spilled: None,
             timestamping: None,
         }
     }
@@ -170,6 +179,10 @@ impl Progress {
             // causes checkpoints.
             check_here(shared)?;
             Worker::let_log_pass(shared).await?;
+            if self.core.has_spilled() {
+                tx.incarnation.note_commit_parts()?;
+                Box::pin(self.core.spill_rest()).await?;
+            }
             SpaceRetry::tried(shared, async || {
                 let Err(error) = self.begin(tx).await else { return Ok(Ok(())) };
                 // Nothing is changed yet. A checkpoint would wait for commits inside the barrier.
@@ -189,6 +202,11 @@ impl Progress {
             let stop = current(|worker| self.end_now(tx, Some(worker)));
             match stop.unwrap_or_else(|| self.end_now(tx, None)) {
                 Stop::Over => return Ok(()),
+                Stop::Window => {
+                    if let Err(error) = self.begin_part(tx).await {
+                        return Err(self.fail(shared, error));
+                    }
+                }
                 Stop::Earlier => shared.oracle.wait_applied(self.timestamp).await?,
                 stop => {
                     if stop == Stop::Away {
@@ -210,6 +228,7 @@ impl Progress {
         // A worker of another store may have the same number.
         check_here(shared)?;
         let is_serializable = self.core.isolation == Isolation::Serializable;
+        let record_is_later = self.record_is_later();
         if is_serializable && self.validated.is_none() {
             self.validate_before(tx).await?;
         }
@@ -222,7 +241,8 @@ impl Progress {
             flush(shared).await?;
             self.is_flushed = true;
         }
-        let mut outside = FETCHES_OUTSIDE;
+        // Of writes on the device, only those of the window are known.
+        let mut outside = if self.core.has_spilled() { 0 } else { FETCHES_OUTSIDE };
         let (mut preparing, mut fetching) = self.enter(tx).await?;
         loop {
             let stop = current(|worker| self.begin_now(tx, &mut preparing, Some(worker)));
@@ -232,7 +252,7 @@ impl Progress {
                 Stop::Order => {
                     let number = current(|worker| worker.number).unwrap_or(0);
                     let entered = shared.wal.timestamping[number].enter().await;
-                    self.timestamping = is_serializable.then_some(entered);
+                    self.timestamping = record_is_later.then_some(entered);
                     continue;
                 }
                 Stop::Away => {
@@ -251,6 +271,12 @@ impl Progress {
                     };
                     unless_in_the_way(shared, loaded).await?;
                 }
+                Stop::Window => {
+                    unless_in_the_way(shared, self.next_window(shared, None)).await?;
+                    preparing.begin_window();
+                    fetching = Fetching::default();
+                    continue;
+                }
                 Stop::Turn | Stop::Earlier => {}
             }
             unless_in_the_way(shared, self.prepare_one(shared, &mut preparing)).await?;
@@ -267,7 +293,80 @@ impl Progress {
         self.core.check_tables()?;
         self.phase = Phase::Prepare;
         self.cursor_hints.clear();
+        self.begin_windows();
         Ok(Default::default())
+    }
+
+    /// Whether the record is appended some time after the timestamp, so that the worker's other
+    /// commits must wait.
+    fn record_is_later(&self) -> bool {
+        self.core.isolation == Isolation::Serializable || self.core.has_spilled()
+    }
+
+    /// Begins with the first of the writes that are on the device, if there are some.
+    pub(super) fn begin_windows(&mut self) {
+        if let Some(runs) = self.core.runs() {
+            let windows = Windows::new(runs, self.core.bytes_max);
+            self.spilled = Some(Box::new(SpilledCommit::new(windows)));
+            self.core.writes.clear();
+            self.cursor_hints.clear();
+        }
+    }
+
+    /// Whether there are writes after those in memory.
+    pub(super) fn has_windows(&self) -> bool {
+        self.spilled.as_ref().is_some_and(|of| !of.windows.is_over())
+    }
+
+    /// Replaces the writes in memory by the next ones on the device.
+    async fn next_window(&mut self, shared: &Shared, locked: Option<(&Rows, u64)>) -> Result<()> {
+        if let (Some(of), Some(spilled)) = (&mut self.spilled, &self.core.spilled) {
+            of.windows.next(shared, spilled, &mut self.core.writes, locked).await?;
+        }
+        // Positions are kept only for the writes of small commits.
+        self.cursor_hints.clear();
+        Ok(())
+    }
+
+    /// Begins with the next part of a large commit: appends the part's record.
+    async fn begin_part(&mut self, tx: &Arc<Tx>) -> Result<()> {
+        let shared = &tx.shared;
+        self.spill_images(tx).await?;
+        Worker::let_parts_pass(shared).await;
+        self.next_window(shared, Some((&tx.rows, self.core.id))).await?;
+        (self.cursor, self.done, self.fetching) = ((0, 0), 0, Fetching::default());
+        self.core.locks.extend(self.core.writes.iter().map(|item| item.row));
+        if self.has_windows() {
+            if shared.planted.is(Canary::UnloggedPart) {
+                return Ok(());
+            }
+            return append_part(&self.core, self.timestamp);
+        }
+        append(&self.core, || Ok(self.timestamp), &Cell::new(false))?;
+        self.timestamping = None;
+        Ok(())
+    }
+
+    /// Moves the before-images that the commit has made so far to the device, if they take much
+    /// memory.
+    async fn spill_images(&mut self, tx: &Arc<Tx>) -> Result<()> {
+        let most = tx.versions_bytes_max / IMAGES_PART;
+        let Some(of) = &mut self.spilled else { return Ok(()) };
+        if self.kept_bytes <= most || of.keeps_images {
+            return Ok(());
+        }
+        match spill_images(tx, &self.core.locks, self.timestamp).await {
+            Ok(SpilledImages { run, mut moved, kept }) => {
+                of.image_runs.extend(run);
+                let of_row = self.kept_bytes / self.core.locks.len().max(1) as u64;
+                self.kept_bytes = of_row * kept.len() as u64;
+                tx.rows.replace_by_tags(&mut moved, self.core.id);
+                self.core.locks = kept;
+            }
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            Err(_) => of.keeps_images = true,
+        }
+        Ok(())
     }
 
     /// Like [`Progress::phases`], as far as possible without waiting; returns `false` if the commit
@@ -278,6 +377,7 @@ impl Progress {
             || shared.wal.options.enabled
             || !shared.wal.has_begun()
             || tx.is_history_behind(self.core.slot)
+            || self.core.has_spilled()
         {
             return Ok(false);
         }
@@ -311,13 +411,15 @@ impl Progress {
             if stop != Stop::Over {
                 return Ok(stop);
             }
+            if self.has_windows() {
+                return Ok(Stop::Window);
+            }
             self.reserve(shared, preparing.reservation())?;
             self.phase = Phase::Ready;
         }
         if let Some(worker) = worker
             && self.timestamping.is_none()
-            && (self.core.isolation == Isolation::Serializable
-                || shared.wal.timestamping[worker.number].is_held())
+            && (self.record_is_later() || shared.wal.timestamping[worker.number].is_held())
         {
             return Ok(Stop::Order);
         }
@@ -387,8 +489,7 @@ impl Progress {
         shared.lifecycle.check_writable()?;
         let clock = &shared.oracle;
         if core.isolation == Isolation::Serializable {
-            let bytes_max = record_bytes_max(core);
-            current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))?;
+            expect(core)?;
             self.timestamp = clock.begin_commit().inspect_err(|_| {
                 // The commit will never come, and a close would wait for it.
                 current(|worker| worker.expect_no_commit());
@@ -398,22 +499,31 @@ impl Progress {
         }
         // A commit with a later timestamp than the drop of a table sees that the table was dropped.
         let (given_up, mut there) = (Cell::new(false), Ok(()));
+        if core.has_spilled() {
+            expect(core)?;
+        }
         let mut begin = || {
             let timestamp = clock.begin_commit()?;
             there = core.check_tables();
             given_up.set(there.is_err());
             Ok(timestamp)
         };
-        self.timestamp = match shared.wal.options.enabled {
+        self.timestamp = match shared.wal.options.enabled && !core.has_spilled() {
             true => append(core, begin, &given_up)?,
-            false => begin()?,
+            false => begin().inspect_err(|_| {
+                current(|worker| worker.expect_no_commit());
+            })?,
         };
         if let Err(error) = there {
+            if core.has_spilled() {
+                append(core, || Ok(self.timestamp), &Cell::new(true))?;
+            }
             clock.end_commit(self.timestamp);
             self.phase = Phase::Over;
             return Err(error);
         }
         self.phase = Phase::Apply;
+        self.begin_windows();
         Ok(())
     }
 }

@@ -62,10 +62,13 @@ impl Progress {
             None => Ok(()),
         };
         let outcome = outcome.and_then(|()| core.check_tables());
-        let appended = append(core, || Ok(timestamp), &Cell::new(outcome.is_err()));
-        self.timestamping = None;
-        if let Err(error) = appended {
-            return Err(self.fail(shared, error));
+        // A large commit appends its record in parts, as it makes the changes.
+        if !core.has_spilled() || outcome.is_err() {
+            let appended = append(core, || Ok(timestamp), &Cell::new(outcome.is_err()));
+            self.timestamping = None;
+            if let Err(error) = appended {
+                return Err(self.fail(shared, error));
+            }
         }
         if let Err(error) = outcome {
             if error.kind() == ErrorKind::Conflict {
@@ -76,6 +79,7 @@ impl Progress {
             return Err(error);
         }
         self.phase = Phase::Apply;
+        self.begin_windows();
         Ok(())
     }
 }

@@ -9,10 +9,10 @@ const HEAD_BYTES: usize = 17;
 
 /// An encoded before-image in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BeforeImageRef<'a> {
-    pub(super) tree: u32,
+pub(in crate::tx) struct BeforeImageRef<'a> {
+    pub(in crate::tx) tree: u32,
     pub(super) timestamp: u64,
-    pub(super) key: &'a [u8],
+    pub(in crate::tx) key: &'a [u8],
     kind: Kind,
     value: &'a [u8],
 }
@@ -26,10 +26,20 @@ enum Kind {
 
 impl<'a> BeforeImageRef<'a> {
     pub(super) fn new(tree: u32, key: &'a [u8], timestamp: u64, image: &'a BeforeImage) -> Self {
-        let (kind, value): (_, &[u8]) = match image {
-            BeforeImage::Absent => (Kind::Absent, &[]),
-            BeforeImage::Inline(value) => (Kind::Inline, value),
-            BeforeImage::Large(descriptor) => (Kind::Large, descriptor),
+        Self::of_record(tree, key, timestamp, image.record())
+    }
+
+    /// Makes an image of a record: of its value, or of the descriptor of a large one.
+    pub(in crate::tx) fn of_record(
+        tree: u32,
+        key: &'a [u8],
+        timestamp: u64,
+        record: Option<(&'a [u8], bool)>,
+    ) -> Self {
+        let (kind, value): (_, &[u8]) = match record {
+            None => (Kind::Absent, &[]),
+            Some((value, false)) => (Kind::Inline, value),
+            Some((descriptor, true)) => (Kind::Large, descriptor),
         };
         Self { tree, timestamp, key, kind, value }
     }
@@ -49,7 +59,7 @@ impl<'a> BeforeImageRef<'a> {
     }
 
     /// Returns the size of the image in a page, in bytes.
-    pub(super) fn size_bytes(&self) -> usize {
+    pub(in crate::tx) fn size_bytes(&self) -> usize {
         HEAD_BYTES + self.key.len() + self.value.len()
     }
 

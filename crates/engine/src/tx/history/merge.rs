@@ -45,7 +45,7 @@ impl History {
 
     /// Starts merging as a task of this worker, if there is something to merge and no merge is
     /// under way.
-    pub(super) fn begin_merge(&self, tx: &Arc<Tx>) {
+    pub(in crate::tx) fn begin_merge(&self, tx: &Arc<Tx>) {
         if self.to_merge(tx).is_none() || self.merges.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -94,7 +94,7 @@ async fn merge(tx: &Arc<Tx>, runs: &[Arc<SortedRun>]) -> Result<()> {
 async fn write(tx: &Arc<Tx>, runs: &[Arc<SortedRun>], writer: &mut RunWriter<'_>) -> Result<()> {
     let shared = &tx.shared;
     let mut needs = Needs::new(tx.snapshots_in_use());
-    let mut inputs: Vec<Input<'_>> = runs.iter().map(Input::new).collect();
+    let mut inputs: Vec<Input> = runs.iter().cloned().map(Input::new).collect();
     let mut written = 0;
     loop {
         let mut next: Option<usize> = None;
@@ -106,7 +106,7 @@ async fn write(tx: &Arc<Tx>, runs: &[Arc<SortedRun>], writer: &mut RunWriter<'_>
             }
         }
         let Some(input) = next else { return Ok(()) };
-        let Some((tree, key, version)) = inputs[input].images.pop_front() else { return Ok(()) };
+        let Some((tree, key, version)) = inputs[input].take() else { return Ok(()) };
         if needs.has(tree, &key, version.timestamp) {
             writer
                 .push(&BeforeImageRef::new(tree, &key, version.timestamp, &version.image))
@@ -123,14 +123,14 @@ async fn write(tx: &Arc<Tx>, runs: &[Arc<SortedRun>], writer: &mut RunWriter<'_>
 }
 
 /// A run that is read from its beginning to its end.
-struct Input<'a> {
-    run: &'a Arc<SortedRun>,
+pub(in crate::tx) struct Input {
+    run: Arc<SortedRun>,
     next_page: usize,
     images: VecDeque<(u32, Box<[u8]>, Version)>,
 }
 
-impl<'a> Input<'a> {
-    fn new(run: &'a Arc<SortedRun>) -> Self {
+impl Input {
+    pub(in crate::tx) fn new(run: Arc<SortedRun>) -> Self {
         Self { run, next_page: 0, images: VecDeque::new() }
     }
 
@@ -139,11 +139,16 @@ impl<'a> Input<'a> {
         self.images.front().map(|(tree, key, version)| (*tree, &**key, version.timestamp))
     }
 
+    /// Takes the next image, if it was read.
+    pub(in crate::tx) fn take(&mut self) -> Option<(u32, Box<[u8]>, Version)> {
+        self.images.pop_front()
+    }
+
     /// Reads more pages if no images are left.
-    async fn fill(&mut self, shared: &Shared) -> Result<()> {
+    pub(in crate::tx) async fn fill(&mut self, shared: &Shared) -> Result<()> {
         while self.images.is_empty() && self.next_page < self.run.pages() {
             let end = self.run.pages().min(self.next_page + PAGES_AHEAD);
-            let wanted: Vec<_> = (self.next_page..end).map(|page| (self.run, page)).collect();
+            let wanted: Vec<_> = (self.next_page..end).map(|page| (&self.run, page)).collect();
             let pages = pages::read(shared, &wanted).await?;
             for ((_, index), page) in wanted.iter().zip(&pages) {
                 for image in self.run.images(*index, page)? {

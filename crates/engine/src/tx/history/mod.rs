@@ -16,17 +16,20 @@ mod run;
 mod spill;
 mod writer;
 
+pub(super) use before_image::BeforeImageRef;
 pub(super) use collect::Queue;
 pub(crate) use collect::{collect, spill};
+pub(super) use merge::Input;
 pub(super) use part::{Part, Reader};
+pub(super) use run::SortedRun;
+pub(super) use spill::{SpilledImages, spill_images};
+pub(super) use writer::RunWriter;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use qpair_format::Result;
 use qpair_memory::locks::Mutex;
-
-use run::SortedRun;
 
 use crate::shared::Shared;
 use crate::tx::versions::Version;
@@ -52,11 +55,11 @@ pub(crate) struct History {
 }
 
 /// A permission to allocate pages: a close waits until it is dropped.
-struct Entered<'a>(&'a Shared);
+pub(super) struct Entered<'a>(&'a Shared);
 
 impl<'a> Entered<'a> {
     /// Returns `None` if the store is being closed.
-    fn new(shared: &'a Shared) -> Option<Self> {
+    pub(super) fn new(shared: &'a Shared) -> Option<Self> {
         shared.space.enter().ok().map(|()| Self(shared))
     }
 }
@@ -193,24 +196,38 @@ impl History {
         snapshot: u64,
     ) -> Result<Option<Version>> {
         let (runs, _) = self.behind(snapshot);
-        let mut wanted = Vec::new();
-        for run in runs.iter().filter(|run| run.may_have(tree, key)) {
-            wanted.extend(run.pages_of_row(tree, key, snapshot).map(|page| (run, page)));
-        }
-        let pages = pages::read(shared, &wanted).await?;
-        let mut oldest: Option<Version> = None;
-        for ((run, index), page) in wanted.iter().zip(pages) {
-            for image in run.images(*index, &page)? {
-                let image = image?;
-                if image.tree == tree
-                    && image.key == key
-                    && image.timestamp > snapshot
-                    && oldest.as_ref().is_none_or(|oldest| image.timestamp < oldest.timestamp)
-                {
-                    oldest = Some(image.version());
-                }
+        find_in(&runs, shared, tree, key, snapshot).await
+    }
+}
+
+/// Returns the image of a row in these runs that has the smallest timestamp above `after`.
+///
+/// # Errors
+/// As [`History::find`].
+pub(super) async fn find_in(
+    runs: &[Arc<SortedRun>],
+    shared: &Shared,
+    tree: u32,
+    key: &[u8],
+    after: u64,
+) -> Result<Option<Version>> {
+    let mut wanted = Vec::new();
+    for run in runs.iter().filter(|run| run.may_have(tree, key)) {
+        wanted.extend(run.pages_of_row(tree, key, after).map(|page| (run, page)));
+    }
+    let pages = pages::read(shared, &wanted).await?;
+    let mut oldest: Option<Version> = None;
+    for ((run, index), page) in wanted.iter().zip(pages) {
+        for image in run.images(*index, &page)? {
+            let image = image?;
+            if image.tree == tree
+                && image.key == key
+                && image.timestamp > after
+                && oldest.as_ref().is_none_or(|oldest| image.timestamp < oldest.timestamp)
+            {
+                oldest = Some(image.version());
             }
         }
-        Ok(oldest)
     }
+    Ok(oldest)
 }

@@ -31,6 +31,10 @@ impl Transfers {
         }
     }
 
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// Writes a page.
     pub(super) async fn write(&mut self, shared: &Shared, page_id: u64, page: &[u8]) -> Result<()> {
         let frame = loop {

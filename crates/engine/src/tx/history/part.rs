@@ -202,6 +202,23 @@ impl History {
 }
 
 impl Reader {
+    /// Reads the newest of a transaction's own writes in these runs, for a part of a range.
+    ///
+    /// # Errors
+    /// As [`History::find`].
+    pub(in crate::tx) async fn own_part(
+        &mut self,
+        shared: &Shared,
+        runs: &[Arc<SortedRun>],
+        tree: u32,
+        direction: Direction,
+        bounds: Bounds<'_>,
+    ) -> Result<Part> {
+        let plan = Plan::new(runs, tree, direction, bounds, 0);
+        self.read(shared, runs, &plan.wanted, direction).await?;
+        plan.gather(self, direction, bounds, 0)
+    }
+
     fn page(&self, run: &SortedRun, index: usize) -> Option<&[u8]> {
         self.pages.get(&(run.number(), index)).map(Vec::as_slice)
     }

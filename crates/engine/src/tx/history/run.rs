@@ -26,8 +26,11 @@ struct Page {
 
 /// A sorted run of before-images, written once. Its pages become free when the last reference is
 /// dropped.
-pub(super) struct SortedRun {
+pub(in crate::tx) struct SortedRun {
     tx: Weak<Tx>,
+    /// Whether the pages count as device space of older values. Those of a transaction's own writes
+    /// do not.
+    is_history: bool,
     page_bytes: u64,
     /// A random number that identifies the run, and is in each of its pages.
     number: u64,
@@ -55,6 +58,7 @@ impl SortedRun {
     pub(super) fn new(tx: &Arc<Tx>, bound: u64) -> Self {
         Self {
             tx: Arc::downgrade(tx),
+            is_history: true,
             page_bytes: tx.shared.page_size as u64,
             number: fastrand::u64(..),
             bound,
@@ -67,6 +71,16 @@ impl SortedRun {
             large: Mutex::default(),
             settled: AtomicBool::new(false),
         }
+    }
+
+    /// Makes the run one of a transaction's own writes.
+    pub(super) fn of_writes(mut self) -> Self {
+        self.is_history = false;
+        self
+    }
+
+    pub(super) fn is_history(&self) -> bool {
+        self.is_history
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -113,7 +127,7 @@ impl SortedRun {
 
     /// Makes the run own those of these large values that it has images of; returns the others,
     /// which no snapshot needs. No other run may own them.
-    pub(super) fn settle(&self, large: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
+    pub(in crate::tx) fn settle(&self, large: Vec<Box<[u8]>>) -> Vec<Box<[u8]>> {
         let (own, others) = large.into_iter().partition(|of| self.descriptors.contains(of));
         *self.large.lock() = own;
         self.settled.store(true, Ordering::Release);
@@ -144,7 +158,7 @@ impl SortedRun {
         self.pages.len() as u64 * self.page_bytes
     }
 
-    pub(super) fn memory_bytes(&self) -> u64 {
+    pub(in crate::tx) fn memory_bytes(&self) -> u64 {
         let bytes = self.keys.len() + self.pages.len() * size_of::<Page>();
         let large = 2 * self.descriptors.len() * (Descriptor::BYTES + size_of::<Box<[u8]>>());
         (size_of::<Self>() + bytes + self.filter.size_bytes() + large) as u64
@@ -154,7 +168,7 @@ impl SortedRun {
         self.pages[index].id
     }
 
-    pub(super) fn may_have(&self, tree: u32, key: &[u8]) -> bool {
+    pub(in crate::tx) fn may_have(&self, tree: u32, key: &[u8]) -> bool {
         self.filter.may_have(hash_of(tree, key))
     }
 
@@ -243,6 +257,9 @@ impl Drop for SortedRun {
         for extent in self.extents.drain(..) {
             pages += extent.end - extent.start;
             tx.shared.space.free(extent.start, extent.end - extent.start);
+        }
+        if !self.is_history {
+            return;
         }
         let bytes = pages * tx.shared.page_size as u64;
         tx.history.device_bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -14,7 +14,7 @@ use super::run::SortedRun;
 use super::writer::RunWriter;
 use crate::task::yield_now;
 use crate::tx::Tx;
-use crate::tx::versions::BeforeImage;
+use crate::tx::versions::{BeforeImage, RowRef};
 
 /// The number of rows that are looked at before other tasks may run.
 const ROWS_AT_ONCE: usize = 256;
@@ -72,6 +72,65 @@ async fn spill_once(tx: &Arc<Tx>, slot: usize) -> Result<()> {
     Ok(())
 }
 
+/// The before-images of a commit that is being applied, after they were moved to the device.
+pub(in crate::tx) struct SpilledImages {
+    /// To be [settled](SortedRun::settle) when the commit is applied.
+    pub(in crate::tx) run: Option<Arc<SortedRun>>,
+    /// The rows whose images left memory, and those whose images stay.
+    pub(in crate::tx) moved: Vec<RowRef>,
+    pub(in crate::tx) kept: Vec<RowRef>,
+}
+
+/// Moves the before-images of a commit that is being applied to the device: those of these rows.
+///
+/// No image is left out, since a snapshot below the commit may be taken as long as it is not applied.
+/// Rows with large values stay: their pages may be freed only once the commit is durable.
+///
+/// # Errors
+/// `NoSpace`, `Closed`, and errors of the device. All images stay in memory then.
+pub(in crate::tx) async fn spill_images(
+    tx: &Arc<Tx>,
+    rows: &[RowRef],
+    timestamp: u64,
+) -> Result<SpilledImages> {
+    let _entered = Entered::new(&tx.shared).ok_or_else(Error::closed)?;
+    let mut sorted = Sorted::new();
+    let (mut moved, mut kept) = (Vec::new(), Vec::new());
+    for row in rows.iter().copied() {
+        let mut images = Vec::new();
+        tx.rows.visit_older(row, timestamp, |tree, key, version| {
+            images.push(((tree, Box::from(key), version.timestamp), version.image.clone()));
+        });
+        if images.iter().any(|(_, image)| matches!(image, BeforeImage::Large(_))) {
+            kept.push(row);
+        } else {
+            sorted.extend(images);
+            moved.push(row);
+        }
+    }
+    let bytes = size_bytes(&sorted);
+    if !tx.has_room_for_run(bytes) {
+        return Err(no_room());
+    }
+    let mut writer = RunWriter::new(tx, timestamp, bytes);
+    let mut outcome = Ok(());
+    for ((tree, key, timestamp), image) in &sorted {
+        outcome = writer.push(&BeforeImageRef::new(*tree, key, *timestamp, image)).await;
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let run = writer.finish(outcome).await?.map(Arc::new);
+    // The images must be in the list of runs before they leave the row table.
+    if let Some(run) = &run {
+        tx.history.publish(run.clone());
+    }
+    let mut large = Vec::new();
+    moved.iter().for_each(|row| tx.rows.collect(*row, timestamp, &mut large));
+    debug_assert!(large.is_empty(), "rows with large values are kept");
+    Ok(SpilledImages { run, moved, kept })
+}
+
 /// Returns the images of these commits, and other images of their rows up to `bound`, with their
 /// size in bytes.
 async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
@@ -84,11 +143,20 @@ async fn sort(tx: &Arc<Tx>, olds: &[Old], bound: u64) -> (Sorted, u64) {
             yield_now().await;
         }
     }
+    let bytes = size_bytes(&sorted);
+    (sorted, bytes)
+}
+
+/// Returns the size of these images in a run, in bytes.
+fn size_bytes(sorted: &Sorted) -> u64 {
     let image = |((tree, key, timestamp), image): (&(u32, Box<[u8]>, u64), &BeforeImage)| {
         BeforeImageRef::new(*tree, key, *timestamp, image).size_bytes() as u64
     };
-    let bytes = sorted.iter().map(image).sum();
-    (sorted, bytes)
+    sorted.iter().map(image).sum()
+}
+
+fn no_room() -> Error {
+    Error::new(ErrorKind::NoSpace, "undo versions have reached their limit on the device")
 }
 
 /// Writes images to a run, except those that no snapshot in use needs.
@@ -98,10 +166,7 @@ async fn write(
     bound: u64,
 ) -> Result<Option<SortedRun>> {
     if !tx.has_room_for_run(bytes) {
-        return Err(Error::new(
-            ErrorKind::NoSpace,
-            "undo versions have reached their limit on the device",
-        ));
+        return Err(no_room());
     }
     // All of these commits are applied: a snapshot taken from here on needs none of the images.
     let mut needs = Needs::new(tx.snapshots_in_use());

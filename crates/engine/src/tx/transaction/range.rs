@@ -11,16 +11,20 @@ use super::reading::read_large;
 use super::state::{TxState, written};
 use super::view::View;
 use crate::panics::guarded;
+use crate::shared::Shared;
 use crate::task::{run_as, run_inline};
 use crate::tree::{Batch, Direction, RangeEnd, ReadAhead, Record, Scan, Tree};
 use crate::tx::Tx;
-use crate::tx::history::{Part, Reader};
+use crate::tx::history::{Part, Reader, SortedRun};
 use crate::tx::versions::{BeforeImage, Bounds, Wanted, is_within};
 
 /// The maximum number of records of the first batch: many ranges are read at their beginning only.
 const FIRST_RECORDS: usize = 16;
 /// The maximum number of deleted keys of a batch.
 const GONE_MAX: usize = 256;
+
+/// A value, or the descriptor of a large one, and which; `None` if there is no record.
+type Own<'a> = Option<(&'a [u8], bool)>;
 
 /// Keys in the order of a range that a leaf may no longer have.
 type GoneKeys = Vec<Arc<[u8]>>;
@@ -34,6 +38,8 @@ pub(crate) struct RangeCursor {
     pub(crate) spare: Batch,
     /// The pages of sorted runs that the range has read.
     history: Reader,
+    /// The same of the transaction's own writes on the device.
+    own: Reader,
 }
 
 impl RangeCursor {
@@ -42,7 +48,8 @@ impl RangeCursor {
     }
 
     fn at(tx: &Arc<Tx>, tree: Tree, end: RangeEnd) -> Self {
-        Self { tx: tx.clone(), tree, end, spare: Batch::default(), history: Reader::default() }
+        let (history, own) = (Reader::default(), Reader::default());
+        Self { tx: tx.clone(), tree, end, spare: Batch::default(), history, own }
     }
 
     /// Returns a cursor from the other end, for the part of the range that this cursor has not
@@ -78,10 +85,17 @@ impl RangeCursor {
             .limited(limit);
         run_as(shared, scan, interleave).await?;
         view.wait_to_give(shared, self.end.batch.timestamp).await?;
+        let own = match view.core().and_then(|core| core.runs()).cloned() {
+            Some(runs) => self
+                .read_own(shared, &runs, &from)
+                .await
+                .inspect_err(|_| self.undo(from.clone()))?,
+            None => Part::default(),
+        };
         let gone = self.take_gone(&tx, &from, view.snapshot());
         let mut part = Part::default();
         loop {
-            let fetched = match self.fetched(&tx, &from, view, &gone, &part) {
+            let fetched = match self.fetched(&tx, &from, view, &gone, &part, &own) {
                 Ok(false) => self.read_history(&tx, &from, view.snapshot()).await,
                 Ok(true) => return Ok(()),
                 Err(error) => Err(error),
@@ -121,6 +135,27 @@ impl RangeCursor {
         found.keys
     }
 
+    /// Reads the transaction's own writes on the device for the batch's part of the range. If they
+    /// are too many, the batch is shortened.
+    async fn read_own(
+        &mut self,
+        shared: &Shared,
+        runs: &[Arc<SortedRun>],
+        from: &Bound<Vec<u8>>,
+    ) -> Result<Part> {
+        let (tree, direction) = (self.tree.id, self.end.direction);
+        let bounds = bounds_of(direction, from, &self.end.batch.next, &self.end.to);
+        let own = Box::pin(self.own.own_part(shared, runs, tree, direction, bounds)).await?;
+        if let Some(cut) = &own.cut {
+            let is_kept =
+                |index: &usize| direction.comes_before(self.end.batch.entry(*index).0, cut);
+            let kept = (0..self.end.batch.len()).take_while(is_kept).count();
+            self.end.batch.truncate(kept);
+            self.end.batch.next = Some(Bound::Included(cut.clone()));
+        }
+        Ok(own)
+    }
+
     /// Reads the images in the sorted runs for the batch's part of the range.
     async fn read_history(
         &mut self,
@@ -137,6 +172,9 @@ impl RangeCursor {
 
     /// Like [`RangeCursor::fetch`], on a caller's thread; returns `false` if it would have to wait.
     fn fetch_inline(&mut self, view: &mut View<'_>) -> Result<bool> {
+        if view.core().is_some_and(|core| core.runs().is_some()) {
+            return Ok(false);
+        }
         let Some(from) = self.end.from.take() else { return Ok(true) };
         let tx = self.tx.clone();
         let shared = &*tx.shared;
@@ -154,7 +192,7 @@ impl RangeCursor {
         let gone = self.take_gone(&tx, &from, view.snapshot());
         let mut part = Part::default();
         while !self
-            .fetched(&tx, &from, view, &gone, &part)
+            .fetched(&tx, &from, view, &gone, &part, &Part::default())
             .inspect_err(|_| self.undo(from.clone()))?
         {
             let bounds = bounds_of(self.end.direction, &from, &self.end.batch.next, &self.end.to);
@@ -180,6 +218,7 @@ impl RangeCursor {
         view: &mut View<'_>,
         gone: &[Arc<[u8]>],
         part: &Part,
+        own: &Part,
     ) -> Result<bool> {
         let shared = &tx.shared;
         let tree = self.tree;
@@ -213,6 +252,7 @@ impl RangeCursor {
         view.note(tree, bounds.0, bounds.1)?;
         if with_writes(
             view.core(),
+            own,
             tree,
             self.end.direction,
             bounds,
@@ -315,10 +355,8 @@ fn at_snapshot(
 }
 
 fn push_older(output: &mut Batch, key: &[u8], image: &BeforeImage) {
-    match image {
-        BeforeImage::Absent => {}
-        BeforeImage::Inline(value) => output.push_record(key, value, false),
-        BeforeImage::Large(descriptor) => output.push_record(key, descriptor, true),
+    if let Some((value, large)) = image.record() {
+        output.push_record(key, value, large);
     }
 }
 
@@ -326,14 +364,23 @@ fn push_older(output: &mut Batch, key: &[u8], image: &BeforeImage) {
 /// there are no writes in this part.
 fn with_writes(
     core: Option<&TxState>,
+    on_device: &Part,
     tree: Tree,
     direction: Direction,
     (low, high): Bounds<'_>,
     seen: &Batch,
     output: &mut Batch,
 ) -> bool {
-    let Some(core) = core.filter(|core| !core.writes.is_empty()) else { return false };
-    let mut own: Vec<_> = core.writes.range(tree.id, low, high).collect();
+    let Some(core) = core.filter(|core| core.has_writes()) else { return false };
+    let in_memory = core.writes.range(tree.id, low, high);
+    let mut own: Vec<(&[u8], Own<'_>)> = in_memory.map(|item| (item.key, written(&item))).collect();
+    if !on_device.images.is_empty() {
+        let within = on_device.images.iter().filter(|(key, _)| is_within((low, high), key));
+        own.extend(within.map(|(key, version)| (key.as_slice(), version.image.record())));
+        // Of two writes to a key, the one in memory is the newer one, and stays before the other.
+        own.sort_by_key(|(key, _)| *key);
+        own.dedup_by_key(|(key, _)| *key);
+    }
     if own.is_empty() {
         return false;
     }
@@ -341,28 +388,23 @@ fn with_writes(
         own.reverse();
     }
     output.clear();
-    let mut own = own.iter().peekable();
+    let mut push = |key: &[u8], own: Own<'_>| {
+        if let Some((value, large)) = own {
+            output.push_record(key, value, large);
+        }
+    };
+    let mut own = own.into_iter().peekable();
     for index in 0..seen.len() {
         let (key, value, large) = seen.entry(index);
-        while let Some(item) = own.next_if(|item| direction.comes_before(item.key, key)) {
-            if let Some((value, large)) = written(item) {
-                output.push_record(item.key, value, large);
-            }
+        while let Some((key, own)) = own.next_if(|(own, _)| direction.comes_before(own, key)) {
+            push(key, own);
         }
-        match own.next_if(|item| item.key == key) {
-            Some(item) => {
-                if let Some((value, large)) = written(item) {
-                    output.push_record(key, value, large);
-                }
-            }
-            None => output.push_record(key, value, large),
+        match own.next_if(|(own, _)| *own == key) {
+            Some((key, own)) => push(key, own),
+            None => push(key, Some((value, large))),
         }
     }
-    for item in own {
-        if let Some((value, large)) = written(item) {
-            output.push_record(item.key, value, large);
-        }
-    }
+    own.for_each(|(key, own)| push(key, own));
     true
 }
 

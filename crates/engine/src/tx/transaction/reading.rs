@@ -13,7 +13,7 @@ use crate::tx::Tx;
 use crate::tx::versions::BeforeImage;
 
 /// Replaces the contents of `value` from `start` on by a before-image.
-fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {
+pub(super) fn put_older(image: &BeforeImage, start: usize, value: &mut Vec<u8>) -> Found {
     value.truncate(start);
     match image {
         BeforeImage::Absent => Found::Nothing,

@@ -94,6 +94,15 @@ impl RecentCommits {
         Watch { commits: self.clone(), since }
     }
 
+    /// Notes that a commit has changed too many keys to be kept, before its timestamp becomes
+    /// applied.
+    pub(in crate::tx) fn note_missing(&self, timestamp: u64) {
+        if self.notes.load(Ordering::SeqCst) {
+            let mut state = self.state.lock();
+            state.missing_up_to = state.missing_up_to.max(timestamp);
+        }
+    }
+
     /// Notes the keys that a commit has changed, before its timestamp becomes applied.
     pub(in crate::tx) fn note<'a>(
         &self,

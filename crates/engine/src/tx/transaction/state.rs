@@ -23,6 +23,7 @@ use super::options::{Isolation, TransactionOptions};
 use super::prefetch_set::PrefetchSet;
 use super::recent_commits::Watch;
 use super::serializable::ReadSet;
+use super::spilled::Spilled;
 use super::write_set::{Item, Write, WriteSet};
 use crate::log::Durability;
 use crate::overflow::check_sizes;
@@ -39,7 +40,7 @@ pub(crate) type Contended = (Tree, Vec<u8>);
 
 /// The key that was locked or read last, which is most often written next.
 #[derive(Default)]
-struct Recent {
+pub(super) struct Recent {
     tree: u32,
     key: Vec<u8>,
     /// The key's row, if it is locked.
@@ -49,6 +50,11 @@ struct Recent {
 }
 
 impl Recent {
+    /// Forgets the row, which leaves memory.
+    pub(super) fn forget_row(&mut self) {
+        self.row = None;
+    }
+
     fn is(&self, tree: u32, key: &[u8]) -> bool {
         self.tree == tree && self.key == key
     }
@@ -70,7 +76,7 @@ pub(crate) struct TxState {
     pub(in crate::tx) isolation: Isolation,
     pub(in crate::tx) durability: Durability,
     read_only: bool,
-    bytes_max: usize,
+    pub(in crate::tx) bytes_max: usize,
     lock_timeout: Option<Duration>,
     name: Option<String>,
     pub(in crate::tx) slot: usize,
@@ -83,12 +89,16 @@ pub(crate) struct TxState {
     /// The greatest timestamp that the transaction has read at.
     seen: u64,
     pub(in crate::tx) writes: WriteSet,
+    /// The writes for which memory had no room; `None` if it has had room for all.
+    pub(in crate::tx) spilled: Option<Box<Spilled>>,
     pub(in crate::tx) reads: ReadSet,
     /// The commits after the snapshot, for the validation of the reads.
     pub(in crate::tx) watch: Option<Watch>,
+    /// The rows that were locked since writes went to the device last; the others are locked by
+    /// their tags.
     pub(in crate::tx) locks: Vec<RowRef>,
     /// The size of the locked keys that are too long to lie in their rows, in bytes.
-    long_keys_bytes: usize,
+    pub(super) long_keys_bytes: usize,
     /// A buffer in which a commit notes the positions of its writes.
     pub(in crate::tx) cursor_hints: Vec<CursorHint>,
     /// Buffers for the batches of a range.
@@ -98,7 +108,7 @@ pub(crate) struct TxState {
     pub(in crate::tx) doomed: Option<Error>,
     /// The row on which the transaction met a conflict.
     pub(crate) contended: Option<Contended>,
-    recent: Recent,
+    pub(super) recent: Recent,
     over: bool,
 }
 
@@ -130,6 +140,7 @@ impl TxState {
             needs_snapshot: false,
             seen: 0,
             writes,
+            spilled: None,
             reads: ReadSet::default(),
             watch: None,
             locks,
@@ -174,7 +185,9 @@ impl TxState {
         if !self.shared().forest.has_dropped() {
             return Ok(());
         }
-        self.writes.iter().try_for_each(|item| self.shared().check_table(item.tree))
+        let spilled = self.spilled.iter().flat_map(|spilled| spilled.trees());
+        let mut trees = self.writes.iter().map(|item| item.tree).chain(spilled);
+        trees.try_for_each(|tree| self.shared().check_table(tree))
     }
 
     pub(super) fn check_write(&self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
@@ -225,11 +238,9 @@ impl TxState {
         row: RowRef,
         write: Write<'_>,
     ) -> Result<()> {
-        let others = self.reads.size_bytes() + self.locks_bytes();
-        let bytes_max = self.bytes_max.saturating_sub(others);
         let cursor_hint = self.recent.cursor_hint.filter(|_| self.recent.is(tree.id, key));
-        self.writes.put(tree, key, (row, cursor_hint), write, bytes_max)?;
-        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
+        self.writes.put(tree, key, (row, cursor_hint), write)?;
+        self.note_size();
         Ok(())
     }
 
@@ -251,6 +262,9 @@ impl TxState {
             }
             for row in &self.locks {
                 tx.rows.unlock(*row, self.id);
+            }
+            if self.spilled.is_some() {
+                tx.rows.release_tags(self.id);
             }
         });
     }

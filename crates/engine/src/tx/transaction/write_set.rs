@@ -5,6 +5,7 @@
 //! and of the list of entries; entries that were overwritten since are in the undo list.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::ops::Bound;
 
 use qpair_format::head::head_u64;
@@ -17,6 +18,10 @@ use crate::tx::versions::RowRef;
 /// The number of entries in one piece of the order, at most. Small in tests, so that few keys make
 /// many pieces.
 const PIECE_MAX: usize = if cfg!(test) { 8 } else { 512 };
+
+/// An upper bound of the size of a record's header, and of each write in it without its key and
+/// value, in bytes.
+pub(in crate::tx) const RECORD_HEAD_BYTES: usize = 64;
 
 /// A write to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +41,7 @@ enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Value {
+pub(super) struct Value {
     at: u32,
     len: u32,
     kind: Kind,
@@ -69,7 +74,8 @@ struct Place {
 /// A point to which the writes can be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriteMark {
-    number: u32,
+    /// The number of the savepoint in its transaction.
+    pub(super) number: u32,
     entries: u32,
     bytes: u32,
     undo: u32,
@@ -82,6 +88,17 @@ pub(crate) struct Item<'a> {
     pub(crate) row: RowRef,
     pub(crate) cursor_hint: Option<CursorHint>,
     pub(crate) write: Write<'a>,
+}
+
+impl Item<'_> {
+    /// Returns an upper bound of the write's size in a commit's record, in bytes.
+    pub(in crate::tx) fn record_bytes_max(&self) -> usize {
+        let value = match self.write {
+            Write::Inline(value) | Write::Large(value) => value,
+            Write::Delete => &[],
+        };
+        RECORD_HEAD_BYTES + self.key.len() + value.len()
+    }
 }
 
 /// The writes of a transaction.
@@ -97,9 +114,12 @@ pub(crate) struct WriteSet {
     undo: Vec<(u32, Value)>,
     /// The number of savepoints taken so far.
     epoch: u32,
-    /// The numbers of the savepoints that can still be rolled back to.
+    /// The numbers of the savepoints that can still be rolled back to, ascending.
     savepoints: Vec<u32>,
 }
+
+/// The writes between two savepoints, in order; the last write of each key.
+pub(super) type Segment = Vec<(u32, Value)>;
 
 impl WriteSet {
     pub(crate) fn is_empty(&self) -> bool {
@@ -180,13 +200,17 @@ impl WriteSet {
     }
 
     fn item(&self, index: u32) -> Item<'_> {
+        self.item_with(index, self.entries[index as usize].value)
+    }
+
+    fn item_with(&self, index: u32, value: Value) -> Item<'_> {
         let entry = &self.entries[index as usize];
         Item {
             tree: Tree::new(entry.tree, entry.root),
             key: self.key(entry),
             row: entry.row,
             cursor_hint: entry.cursor_hint,
-            write: self.write(entry.value),
+            write: self.write(value),
         }
     }
 
@@ -198,14 +222,13 @@ impl WriteSet {
     /// Adds a write.
     ///
     /// # Errors
-    /// `TooLarge` if the set would have more than `bytes_max` bytes.
+    /// `TooLarge` if the writes would have 4 GiB or more.
     pub(crate) fn put(
         &mut self,
         tree: Tree,
         key: &[u8],
         (row, cursor_hint): (RowRef, Option<CursorHint>),
         write: Write<'_>,
-        bytes_max: usize,
     ) -> Result<()> {
         let (kind, value) = match write {
             Write::Inline(value) => (Kind::Inline, value),
@@ -228,17 +251,17 @@ impl WriteSet {
                 return Ok(());
             }
         }
-        let more = value.len() + size_of::<Entry>() + if old.is_some() { 0 } else { key.len() };
-        if self.size_bytes() + more > bytes_max.min(u32::MAX as usize) {
+        // Places in the buffer have 32 bits.
+        if self.bytes.len() + key.len() + value.len() > u32::MAX as usize {
             return Err(Error::with_hint(
                 ErrorKind::TooLarge,
                 format!(
-                    "a transaction has {} writes of {} bytes and adds one of {} bytes; the limit is {bytes_max} bytes",
+                    "a transaction has {} writes of {} bytes in memory and adds one of {} bytes",
                     self.entries.len(),
                     self.size_bytes(),
                     key.len() + value.len()
                 ),
-                "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
+                "lower write_set_bytes_max of its options, or transaction_bytes_max of the store's: more writes than that go to the device",
             ));
         }
         if let Some(index) = old {
@@ -287,6 +310,79 @@ impl WriteSet {
             rest.extend(entries.drain(cut..));
             self.order.insert(piece + 1, rest);
         }
+    }
+
+    /// Adds a write to a key that is greater than all others.
+    pub(crate) fn append(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) {
+        let (kind, value) = match write {
+            Write::Inline(value) => (Kind::Inline, value),
+            Write::Large(value) => (Kind::Large, value),
+            Write::Delete => (Kind::Delete, [].as_slice()),
+        };
+        let (key_at, at) = (self.push(key), self.push(value));
+        let index = self.entries.len() as u32;
+        self.entries.push(Entry {
+            tree: tree.id,
+            root: tree.root,
+            key_at,
+            key_len: key.len() as u32,
+            row,
+            cursor_hint: None,
+            value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
+        });
+        self.trees |= 1 << (tree.id % 64);
+        let piece = self.order.len().saturating_sub(1);
+        let at = self.order.last().map_or(0, Vec::len);
+        self.enter(piece, at, Place { tree: tree.id, index, head: head_u64(key) });
+    }
+
+    /// Returns the numbers of the savepoints that can be rolled back to, ascending.
+    pub(super) fn savepoints(&self) -> &[u32] {
+        &self.savepoints
+    }
+
+    /// Makes a rollback to savepoints impossible.
+    pub(super) fn forget_savepoints(&mut self) {
+        self.savepoints.clear();
+    }
+
+    /// Returns the writes before the first savepoint, and those after each.
+    pub(super) fn segments(&self) -> Vec<Segment> {
+        let of = |value: &Value| self.savepoints.partition_point(|number| *number <= value.epoch);
+        let mut segments = vec![Segment::new(); self.savepoints.len() + 1];
+        for place in self.order.iter().flatten() {
+            let value = self.entries[place.index as usize].value;
+            segments[of(&value)].push((place.index, value));
+        }
+        if self.undo.is_empty() {
+            return segments;
+        }
+        // Earlier values that a rollback restores, from the newest on.
+        let mut seen: HashSet<(u32, usize)> = HashSet::new();
+        for (index, value) in self.undo.iter().rev() {
+            let segment = of(value);
+            if segment != of(&self.entries[*index as usize].value) && seen.insert((*index, segment))
+            {
+                segments[segment].push((*index, *value));
+            }
+        }
+        let order = |(index, _): &(u32, Value)| {
+            let entry = &self.entries[*index as usize];
+            (entry.tree, self.key(entry))
+        };
+        segments.iter_mut().for_each(|segment| segment.sort_unstable_by_key(order));
+        segments
+    }
+
+    /// Returns the writes of a segment.
+    pub(super) fn items_of<'a>(&'a self, segment: &'a Segment) -> impl Iterator<Item = Item<'a>> {
+        segment.iter().map(|(index, value)| self.item_with(*index, *value))
+    }
+
+    /// Removes all writes and savepoints, and frees their memory. Later savepoints have other
+    /// numbers than those so far.
+    pub(super) fn drain(&mut self) {
+        *self = Self { epoch: self.epoch + 1, ..Self::default() };
     }
 
     /// Marks this point, for a later rollback to it.
@@ -419,7 +515,7 @@ mod tests {
                         (random.u8(0..4) != 0).then(|| vec![random.u8(..); random.usize(0..12)]);
                     let write = value.as_deref().map_or(Write::Delete, Write::Inline);
                     let place = (RowRef::decode(0), None);
-                    set.put(Tree::new(tree, root), &key, place, write, usize::MAX).unwrap();
+                    set.put(Tree::new(tree, root), &key, place, write).unwrap();
                     model.insert((tree, key), value);
                 }
                 980..990 => copies.push((set.mark(), model.clone())),
@@ -430,7 +526,10 @@ mod tests {
                     model.clone_from(copy);
                 }
                 999 if random.u8(0..4) == 0 => {
-                    set.clear();
+                    match random.bool() {
+                        true => set.clear(),
+                        false => set.drain(),
+                    }
                     model.clear();
                     copies.clear();
                 }
@@ -440,6 +539,16 @@ mod tests {
                 continue;
             }
             assert!(set.iter().map(|item| owned(&item)).eq(model.clone()));
+            let mut sum = Model::new();
+            let copies = copies.iter().map(|(_, copy)| copy).chain([&model]);
+            for (segment, copy) in set.segments().iter().zip(copies) {
+                assert!(segment.is_sorted_by_key(|(index, _)| {
+                    let item = set.item(*index);
+                    (item.tree.id, item.key)
+                }));
+                sum.extend(set.items_of(segment).map(|item| owned(&item)));
+                assert_eq!(&sum, copy);
+            }
             let tree = random.u32(1..5);
             let mut ends = [random.u32(0..5000), random.u32(0..5000)];
             ends.sort_unstable();

@@ -13,7 +13,7 @@ use super::view::View;
 use super::write_set::Write;
 use crate::overflow::{self, needs_overflow};
 use crate::tree::{Found, Tree};
-use crate::tx::versions::RowRef;
+use crate::tx::versions::{BeforeImage, RowRef};
 
 impl TxState {
     pub(crate) async fn put(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
@@ -30,7 +30,7 @@ impl TxState {
     /// to wait.
     pub(crate) fn put_inline(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         self.check_write(tree, key, value)?;
-        if self.is_beyond_page(key) {
+        if self.is_beyond_page(key) || self.is_full() {
             return Ok(false);
         }
         let value = &*self.tx.shared.stored(tree, value)?;
@@ -49,7 +49,7 @@ impl TxState {
     async fn index(&mut self, tree: Tree, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = self.shared().expiry_entry(tree, key, value)?;
         let Some((index, entry)) = entry else { return Ok(()) };
-        let row = self.lock_row(index, &entry).await?;
+        let row = self.lock_row_too(index, &entry).await?;
         self.enter(index, &entry, row, Write::Inline(&[]))
     }
 
@@ -71,7 +71,7 @@ impl TxState {
         value: &[u8],
     ) -> Result<Option<bool>> {
         self.check_write(tree, key, value)?;
-        if self.is_beyond_page(key) {
+        if self.is_beyond_page(key) || self.is_full() {
             return Ok(None);
         }
         let value = &*self.tx.shared.stored(tree, value)?;
@@ -93,7 +93,7 @@ impl TxState {
     /// have to wait.
     pub(crate) fn delete_inline(&mut self, tree: Tree, key: &[u8]) -> Result<Option<bool>> {
         self.check_write(tree, key, &[])?;
-        if self.is_beyond_page(key) {
+        if self.is_beyond_page(key) || self.is_full() {
             return Ok(None);
         }
         let Some(row) = self.try_lock(tree, key)? else { return Ok(None) };
@@ -115,6 +115,9 @@ impl TxState {
         }
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(Some(own.write != Write::Delete));
+        }
+        if self.may_have_spilled(tree, key) {
+            return Ok(None);
         }
         let found = self.find_inline(tree, key, &mut Vec::new())?;
         Ok(found.map(|found| found != Found::Nothing))
@@ -155,6 +158,9 @@ impl TxState {
         }
         if let Some(own) = self.writes.get(tree.id, key) {
             return Ok(own.write != Write::Delete);
+        }
+        if let Some(own) = self.find_spilled(tree, key).await? {
+            return Ok(own != BeforeImage::Absent);
         }
         let snapshot = self.snapshot();
         let mut value = Vec::new();

@@ -120,14 +120,14 @@ impl OverflowTable {
         self.used -= 1;
     }
 
-    /// Calls `visit` with every row.
-    pub(super) fn for_each(&mut self, mut visit: impl FnMut(&mut Row)) {
+    /// Calls `visit` with every row and its place.
+    pub(super) fn for_each(&mut self, mut visit: impl FnMut(u32, &mut Row)) {
         for bucket in 0..self.buckets.len() {
             let mut at = self.buckets[bucket];
             while at != NONE {
                 let row = &mut self.rows[at as usize];
-                at = row.next;
-                visit(row);
+                let here = std::mem::replace(&mut at, row.next);
+                visit(here, row);
             }
         }
     }

@@ -23,6 +23,18 @@ pub(crate) enum BeforeImage {
     Large(Box<[u8]>),
 }
 
+impl BeforeImage {
+    /// Returns the value, or the descriptor of a large one, and which; `None` if there was no
+    /// record.
+    pub(crate) fn record(&self) -> Option<(&[u8], bool)> {
+        match self {
+            Self::Absent => None,
+            Self::Inline(value) => Some((value, false)),
+            Self::Large(descriptor) => Some((descriptor, true)),
+        }
+    }
+}
+
 /// An older value of a row.
 #[derive(Debug)]
 pub(crate) struct Version {
@@ -199,6 +211,11 @@ impl Row {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.owner == FREE && self.queue.is_none() && self.versions.is_empty()
+    }
+
+    /// Whether nothing needs the row but the lock.
+    pub(super) fn is_only_locked(&self) -> bool {
+        self.queue.is_none() && self.versions.is_empty()
     }
 
     /// Returns the version that the row had at a snapshot, unless it is the one in the leaf.

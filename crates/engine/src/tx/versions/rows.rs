@@ -197,6 +197,27 @@ impl Rows {
         next.into_iter().for_each(Waker::wake);
     }
 
+    /// Replaces locked rows of a transaction by their tags, which take 4 bytes each: as far as
+    /// possible, the rows leave the table. Sorts the rows. Returns the number of new tags.
+    pub(crate) fn replace_by_tags(&self, rows: &mut [RowRef], owner: u64) -> usize {
+        rows.sort_unstable_by_key(|row| row.shard);
+        let of_shard = rows.chunk_by(|a, b| a.shard == b.shard);
+        of_shard
+            .map(|rows| {
+                let at = rows.iter().map(|row| row.at);
+                self.shard(rows[0].shard).replace_by_tags(owner, at)
+            })
+            .sum()
+    }
+
+    /// Releases all locks of a transaction that has tags, and wakes the tasks that wait for them.
+    pub(crate) fn release_tags(&self, owner: u64) {
+        for index in 0..SHARDS as u32 {
+            let wakers = self.shard(index).release_tags(owner);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
     /// Keeps the before-image of a row that a commit is about to change, under the leaf's latch.
     /// The commit has the row locked. Returns the bytes kept.
     pub(crate) fn keep(

@@ -25,7 +25,7 @@ impl Life {
     fn append(&mut self, random: &mut fastrand::Rng) {
         let timestamp = self.commits.len() as u64 + 1;
         let commit = commit(random, timestamp, 700);
-        append(&mut self.writer, &commit);
+        append_somehow(&mut self.writer, random, &commit);
         self.commits.push(commit);
     }
 

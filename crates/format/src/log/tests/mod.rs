@@ -145,6 +145,33 @@ pub(super) fn append(writer: &mut LogWriter, commit: &Commit) -> u64 {
     writer.append(commit.0, encode).unwrap()
 }
 
+/// Appends a commit as a whole, or in parts, which may be empty.
+pub(super) fn append_somehow(
+    writer: &mut LogWriter,
+    random: &mut fastrand::Rng,
+    commit: &Commit,
+) -> u64 {
+    let (timestamp, mut rest) = (commit.0, commit.1.as_slice());
+    for _ in 0..random.u32(0..8).saturating_sub(4) {
+        let (part, later) = rest.split_at(random.usize(..=rest.len()));
+        let end = writer.append_part(timestamp, |record| {
+            part.iter().for_each(|operation| record.push(operation.as_operation()));
+        });
+        end.unwrap();
+        rest = later;
+    }
+    append(writer, &(timestamp, rest.to_vec()))
+}
+
+/// Adds a record to the commits; parts of a commit are gathered in `parts` until the last one.
+pub(super) fn gather(commits: &mut Vec<Commit>, parts: &mut Vec<Owned>, record: &Record<'_>) {
+    let (timestamp, operations) = owned(record);
+    parts.extend(operations);
+    if !record.continues {
+        commits.push((timestamp, std::mem::take(parts)));
+    }
+}
+
 pub(super) fn part(bytes: &[u8], offset: u64, len: u32) -> &[u8] {
     let start = bytes.len().min(offset as usize);
     &bytes[start..bytes.len().min(start + len as usize)]
@@ -159,7 +186,7 @@ pub(super) fn owned(record: &Record<'_>) -> Commit {
 
 pub(super) fn read(bytes: &[u8], start: LogPosition, at_once: u32) -> (Vec<Commit>, LogEnd) {
     let mut reader = LogReader::new(identity(0, 0).store, start, at_once);
-    let mut commits = Vec::new();
+    let (mut commits, mut parts) = (Vec::new(), Vec::new());
     loop {
         match reader.advance() {
             LogStep::Read { offset_bytes, len_bytes } => {
@@ -170,7 +197,7 @@ pub(super) fn read(bytes: &[u8], start: LogPosition, at_once: u32) -> (Vec<Commi
                 );
                 reader.give(part(bytes, offset_bytes, len_bytes));
             }
-            LogStep::Record => commits.push(owned(&reader.record().unwrap())),
+            LogStep::Record => gather(&mut commits, &mut parts, &reader.record().unwrap()),
             LogStep::End => return (commits, reader.end().unwrap()),
         }
     }

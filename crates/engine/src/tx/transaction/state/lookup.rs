@@ -10,7 +10,7 @@ use crate::log::Durability;
 use crate::task::{check_here, current, run_inline};
 use crate::tree::{Found, Get, Seen, Tree};
 use crate::tx::transaction::options::Isolation;
-use crate::tx::transaction::reading::{find_at, older_now, read_large, resolve};
+use crate::tx::transaction::reading::{find_at, older_now, put_older, read_large, resolve};
 use crate::tx::transaction::write_set::Write;
 
 impl TxState {
@@ -50,6 +50,11 @@ impl TxState {
                     read_large(self.shared(), descriptor, value).await
                 }
             };
+            return self.shared().value(tree, found?, value, start);
+        }
+        if let Some(own) = self.find_spilled(tree, key).await? {
+            let found = put_older(&own, start, value);
+            let found = resolve(self.shared(), found, start, value).await;
             return self.shared().value(tree, found?, value, start);
         }
         self.begin_turn().await;
@@ -131,6 +136,9 @@ impl TxState {
                 Write::Large(_) => None,
             });
         }
+        if self.may_have_spilled(tree, key) {
+            return Ok(None);
+        }
         self.note_unlocked(tree, key);
         self.note_read(tree, key)?;
         match self.find_inline(tree, key, value)? {
@@ -180,7 +188,7 @@ impl TxState {
 
     fn note_read(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         if self.isolation == Isolation::Serializable && !self.read_only {
-            self.reads.key(tree, key, self.bytes_max.saturating_sub(self.writes.size_bytes()))?;
+            self.reads.key(tree, key, self.bytes_max)?;
         }
         Ok(())
     }
@@ -192,8 +200,7 @@ impl TxState {
         to: Bound<&[u8]>,
     ) -> Result<()> {
         if self.isolation == Isolation::Serializable && !self.read_only {
-            let room = self.bytes_max.saturating_sub(self.writes.size_bytes());
-            self.reads.range(tree, from, to, room)?;
+            self.reads.range(tree, from, to, self.bytes_max)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::panics::{guarded, guarded_future};
 use crate::task::check_here;
 use crate::tree::Tree;
 use crate::tx::locking;
-use crate::tx::versions::{INLINE_KEY_BYTES, Locking, Row, RowRef};
+use crate::tx::versions::{INLINE_KEY_BYTES, Locking, RowRef};
 
 impl TxState {
     /// Takes a row's lock if that needs no waiting.
@@ -30,6 +30,11 @@ impl TxState {
             self.tx.rows.lock(tree.id, key, self.id)
         });
         match locking {
+            // The lock may be that of another key with the same tag.
+            Locking::Had(row) if self.has_spilled() => {
+                let newest = self.tx.rows.newest(row);
+                self.locked(tree, key, row, newest).map(Some)
+            }
             Locking::Had(row) => Ok(Some(row)),
             Locking::Taken(row, newest) => self.locked(tree, key, row, newest).map(Some),
             Locking::Busy(_) => Ok(None),
@@ -40,9 +45,8 @@ impl TxState {
     fn locked(&mut self, tree: Tree, key: &[u8], row: RowRef, newest: u64) -> Result<RowRef> {
         self.locks.push(row);
         self.long_keys_bytes += if key.len() > INLINE_KEY_BYTES { key.len() } else { 0 };
-        self.info.locks.store(self.locks.len() as u32, Ordering::Relaxed);
+        self.info.locks.store(self.locked_rows() as u32, Ordering::Relaxed);
         self.recent.of(tree.id, key).row = Some(row);
-        self.check_locks()?;
         let Some(mut snapshot) = self.snapshot else { return Ok(row) };
         if newest > snapshot && !self.tx.shared.planted.is(Canary::LostUpdate) {
             match self.renew_snapshot(newest) {
@@ -53,31 +57,6 @@ impl TxState {
         // Undo versions that a lost snapshot needs may be gone.
         self.check_snapshot(snapshot)?;
         Ok(row)
-    }
-
-    /// Returns the memory of the locked rows without writes, except the row that is about to be
-    /// written, in bytes.
-    pub(super) fn locks_bytes(&self) -> usize {
-        let idle = self.locks.len().saturating_sub(self.writes.len() + 1);
-        idle * (size_of::<Row>() + size_of::<RowRef>()) + self.long_keys_bytes
-    }
-
-    /// Returns an error if the transaction's locks, reads and writes exceed its limit.
-    fn check_locks(&self) -> Result<()> {
-        let bytes = self.locks_bytes() + self.writes.size_bytes() + self.reads.size_bytes();
-        if bytes <= self.bytes_max {
-            return Ok(());
-        }
-        Err(Error::with_hint(
-            ErrorKind::TooLarge,
-            format!(
-                "a transaction with {} locked rows and {} writes exceeds its limit of {} bytes",
-                self.locks.len(),
-                self.writes.len(),
-                self.bytes_max
-            ),
-            "split the transaction, or raise the limit: write_set_bytes_max of its options, transaction_bytes_max of the store's",
-        ))
     }
 
     /// Takes a newer snapshot that sees a commit, if everything that the transaction has read is
@@ -120,8 +99,19 @@ impl TxState {
         self.snapshot.is_some_and(|snapshot| self.tx.history.is_behind(snapshot))
     }
 
-    /// Takes a row's lock, and waits for it.
+    /// Takes a row's lock, and waits for it. Before, writes may go to the device: the caller has no
+    /// other row.
     pub(in crate::tx::transaction) async fn lock_row(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+    ) -> Result<RowRef> {
+        self.make_room().await?;
+        self.lock_row_too(tree, key).await
+    }
+
+    /// Like [`TxState::lock_row`], for a caller that has other rows, which stay where they are.
+    pub(in crate::tx::transaction) async fn lock_row_too(
         &mut self,
         tree: Tree,
         key: &[u8],
@@ -184,7 +174,7 @@ impl TxState {
     /// to wait.
     pub(crate) fn lock_inline(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         self.check_write(tree, key, &[])?;
-        if tree.is_long(key) {
+        if tree.is_long(key) || self.is_full() {
             return Ok(false);
         }
         Ok(self.try_lock(tree, key)?.is_some() && !self.is_behind_history())

@@ -1,7 +1,6 @@
 //! Savepoints.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use qpair_format::{Error, ErrorKind, Result};
 
@@ -53,7 +52,7 @@ impl TxState {
             return Err(doomed.clone());
         }
         if (savepoint.store, savepoint.owner) != (self.store_number(), self.id)
-            || !self.writes.rollback_to(&savepoint.writes)
+            || !self.rollback_writes_to(&savepoint.writes)
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -62,7 +61,7 @@ impl TxState {
         }
         // Earlier writes refer only to large values that were written before the savepoint.
         self.large.truncate(savepoint.large as usize);
-        self.info.bytes.store(self.writes.size_bytes() as u64, Ordering::Relaxed);
+        self.note_size();
         Ok(())
     }
 }
