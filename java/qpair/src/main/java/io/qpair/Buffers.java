@@ -2,7 +2,11 @@ package io.qpair;
 
 import java.nio.ByteBuffer;
 
-/** The calls with {@link ByteBuffer}. Direct buffers go to the library as they are; heap buffers through direct memory of the thread. */
+/**
+ * The calls with {@link ByteBuffer}. Direct buffers go to the library as they are; heap buffers through direct memory of the thread.
+ *
+ * <p>The bindings get duplicates, whose bounds were checked when they were made, and which no other thread can move.
+ */
 final class Buffers {
     private static final int SPARE_LEN = 4096;
     private static final ThreadLocal<ByteBuffer[]> SPARE = ThreadLocal.withInitial(() -> new ByteBuffer[2]);
@@ -15,19 +19,17 @@ final class Buffers {
             throw new QpairException(QpairException.MISUSE, "The buffer for the value is read-only: give one that can be written");
         }
         try {
-            ByteBuffer from = direct(key, 0);
-            ByteBuffer into = value.isDirect() ? checked(value) : spare(1, value.remaining());
-            int room = into.remaining();
-            int position = value.position();
-            long len = Library.CALLS.get(place, within, table, from, into);
+            ByteBuffer view = value.duplicate();
+            ByteBuffer into = view.isDirect() ? checked(view) : spare(1, view.remaining());
+            long len = Library.CALLS.get(place, within, table, direct(key, 0), into);
             if (len == Binding.NO_RECORD) {
                 return -1;
             }
-            int copied = (int) Math.min(len, room);
-            if (into != value) {
-                value.put(position, into, 0, copied);
+            int copied = (int) Math.min(len, view.remaining());
+            if (into != view) {
+                view.put(view.position(), into, 0, copied);
             }
-            value.position(position + copied);
+            value.position(view.position() + copied);
             return (int) len;
         } catch (RuntimeException error) {
             throw misuse(error);
@@ -50,13 +52,14 @@ final class Buffers {
         }
     }
 
-    /** Returns a direct buffer with the bytes of another, or that one. */
+    /** Returns a direct buffer with the bytes of another. */
     private static ByteBuffer direct(ByteBuffer buffer, int place) {
-        if (buffer.isDirect()) {
-            return checked(buffer);
+        ByteBuffer view = buffer.duplicate();
+        if (view.isDirect()) {
+            return checked(view);
         }
-        int len = buffer.remaining();
-        return spare(place, len).put(0, buffer, buffer.position(), len);
+        int len = view.remaining();
+        return spare(place, len).put(0, view, view.position(), len);
     }
 
     /** Reads a byte, which fails if the memory is that of a closed arena or of another thread's. */

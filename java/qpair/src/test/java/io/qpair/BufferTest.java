@@ -183,7 +183,7 @@ class BufferTest {
             }
         });
         mover.start();
-        for (int call = 0; call < 20_000; call++) {
+        for (int call = 0; call < 100_000; call++) {
             try {
                 assertEquals(3000, table.get(key, shared));
             } catch (QpairException | IllegalArgumentException expected) {
