@@ -24,6 +24,8 @@ import org.apache.kafka.test.StreamsTestUtils;
  * The time of store calls: qpair and RocksDB as Streams configures it, in one JVM, in slices that take turns. Each slice ends with a commit.
  *
  * <pre>StoreCalls FOLDER [RECORDS [SLICES [CALLS [NAME=VALUE...]]]]</pre>
+ *
+ * <p>The system property {@code kinds} has the kinds of calls, for a profile of one of them.
  */
 public final class StoreCalls {
     private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
@@ -82,7 +84,7 @@ public final class StoreCalls {
             }
             side.store.commit(Map.of(CHANGELOG, (long) records));
         }
-        String[] kinds = {"get", "get + put", "put", "scan"};
+        String[] kinds = System.getProperty("kinds", "get,get + put,put,scan").split(",");
         for (String kind : kinds) {
             for (int slice = -10; slice < slices; slice++) {
                 for (int turn = 0; turn < 2; turn++) {
