@@ -45,6 +45,29 @@ class WritesTest {
         assertNull(next.get(new byte[] {1}));
     }
 
+    /** Keys that differ late, early or in their length only come in their order. */
+    @ParameterizedTest
+    @ValueSource(ints = {0, 1, 7, 8, 40})
+    void rowsComeInTheOrderOfTheirKeys(int prefix) {
+        Random random = new Random(prefix);
+        TreeMap<byte[], byte[]> model = new TreeMap<>(Arrays::compareUnsigned);
+        Writes writes = Writes.after(null);
+        for (int at = 0; at < 3000; at++) {
+            byte[] key = new byte[prefix + random.nextInt(20)];
+            for (int place = prefix; place < key.length; place++) {
+                key[place] = (byte) (random.nextInt(3) - 1);
+            }
+            model.put(key, key);
+            writes.put(key, key);
+        }
+        List<byte[]> rows = new ArrayList<>();
+        writes.forEach((key, value) -> rows.add(key));
+        assertArrayEquals(model.keySet().toArray(), rows.toArray());
+        Writes one = Writes.after(writes);
+        one.put(new byte[] {1}, new byte[] {2});
+        one.forEach((key, value) -> assertArrayEquals(new byte[] {2}, value));
+    }
+
     /** Readers that make the order, beside the thread that writes, miss nothing that was there before. */
     @Test
     void theOrderIsMadeBesideWrites() throws Exception {
