@@ -11,10 +11,10 @@
 //!    keeps it. It has the functions of JNI 1.4, which all machines since Java 1.4 have.
 //! 2. **Objects.** A reference to an object is null, or valid during the call and of the type that
 //!    the Java declaration has. Null is an exception.
-//! 3. **Pointers.** No pointer comes from Java. Arrays are copied. A direct buffer's address is that
-//!    of `GetDirectBufferAddress`, with the bounds checked against its capacity; the argument keeps
-//!    the buffer and its memory alive. That nobody else writes to that memory during the call, or
-//!    frees it by other means, is the rule of the Java methods that take buffers.
+//! 3. **Pointers.** No pointer comes from Java. Arrays are copied. The address of a direct buffer
+//!    is that of `GetDirectBufferAddress`, with the bounds checked against its capacity; the
+//!    argument keeps the buffer and its memory alive. That nobody else writes to that memory during
+//!    the call, or frees it by other means, is the rule of the Java methods that take buffers.
 //! 4. **Handles** are numbers in the shape of pointers, which the C interface looks up: a wrong one
 //!    is an error. What it lends is copied before anything else is called with the handle; the
 //!    caller in Java keeps other threads out.
