@@ -1,6 +1,8 @@
 //! Changes that depend on the present value, each in a transaction of its own, and several changes
 //! at once.
 
+use std::sync::Arc;
+
 use qpair_format::Result;
 
 use super::Store;
@@ -28,42 +30,95 @@ type Record = (Vec<u8>, Vec<u8>);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    /// Table, key and new value of each change; `None` removes the record.
-    changes: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
+    /// Shared with the worker that writes the batch, so that a write copies nothing.
+    changes: Arc<Changes>,
+}
+
+/// Changes with their keys and values one after the other in one buffer.
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    tables: Vec<Table>,
+    bytes: Vec<u8>,
+    list: Vec<Change>,
+}
+
+/// A change: its table's index, the place of its key, and the length of the value behind the key.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    table: usize,
+    at: usize,
+    key_len: usize,
+    /// `None` removes the record.
+    value_len: Option<usize>,
+}
+
+/// The number of tables of a batch that are compared with the table of another change. A table
+/// that was named earlier is named again, which is harmless.
+const TABLES_COMPARED: usize = 8;
+
+impl Changes {
+    fn push(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) {
+        let mut near = self.tables.iter().enumerate().rev().take(TABLES_COMPARED);
+        let known = near.find_map(|(index, other)| other.is(table).then_some(index));
+        let table = known.unwrap_or_else(|| {
+            self.tables.push(table.clone());
+            self.tables.len() - 1
+        });
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.list.push(Change { table, at, key_len: key.len(), value_len: value.map(<[u8]>::len) });
+    }
+
+    /// Returns table, key and new value of each change.
+    fn iter(&self) -> impl Iterator<Item = (&Table, &[u8], Option<&[u8]>)> {
+        self.list.iter().map(|change| {
+            let (key, rest) = self.bytes[change.at..].split_at(change.key_len);
+            (&self.tables[change.table], key, change.value_len.map(|len| &rest[..len]))
+        })
+    }
 }
 
 impl WriteBatch {
     /// Adds a change that inserts or replaces a record, after the changes before it.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
-        self.changes.push((table.clone(), key.to_vec(), Some(value.to_vec())));
+        Arc::make_mut(&mut self.changes).push(table, key, Some(value));
         self
     }
 
     /// Adds a change that removes a key's record, if there is one.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
-        self.changes.push((table.clone(), key.to_vec(), None));
+        Arc::make_mut(&mut self.changes).push(table, key, None);
         self
     }
 
     /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.changes.list.len()
     }
 
     /// Whether the batch has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.list.is_empty()
     }
 
     /// Removes all changes, and keeps the memory for new ones.
     pub fn clear(&mut self) {
-        self.changes.clear();
+        match Arc::get_mut(&mut self.changes) {
+            Some(changes) => {
+                changes.tables.clear();
+                changes.bytes.clear();
+                changes.list.clear();
+            }
+            // A copy of the batch has the memory.
+            None => self.changes = Arc::default(),
+        }
     }
 
     async fn write(&self, tx: &mut TaskTransaction) -> Result<()> {
-        for (table, key, value) in &self.changes {
+        for (table, key, value) in self.changes.iter() {
             match value {
                 Some(value) => tx.put(table, key, value).await?,
                 None => drop(tx.delete(table, key).await?),
@@ -79,7 +134,7 @@ impl TaskStore {
     /// # Errors
     /// As [`Store::write`]; `Invalid` if awaited outside of the store's workers.
     pub async fn write(&self, batch: &WriteBatch) -> Result<()> {
-        let keys = batch.changes.iter().map(|(table, key, _)| (table, &**key));
+        let keys = batch.changes.iter().map(|(table, key, _)| (table, key));
         self.prefetch(keys).await?;
         self.transact(async |tx| batch.write(tx).await).await
     }

@@ -229,6 +229,21 @@ fn many_at_once() {
     assert_eq!(table.get(b"a").unwrap().unwrap(), b"1");
     assert_eq!(other.iter().map(|record| record.unwrap().0).collect::<Vec<_>>(), [b"b"]);
     assert!(!table.contains_key(b"even/00000").unwrap());
+    // A copy keeps its changes when the batch gets others, also those of many tables by turns.
+    let copy = batch.clone();
+    batch.clear();
+    assert!(batch.is_empty() && copy.len() == 5);
+    let many: Vec<Table> = (0..20).map(|n| store.table(&format!("many/{n}")).unwrap()).collect();
+    for n in 0..60_u32 {
+        batch.put(&many[n as usize % 20], &n.to_be_bytes(), &[]);
+    }
+    store.write(&batch).unwrap();
+    store.write(&copy).unwrap();
+    for n in 0..60_u32 {
+        let found = many[n as usize % 20].get(&n.to_be_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&[][..]));
+    }
+    assert!(many.iter().all(|table| table.iter().count() == 3));
     // The last change of the batch is refused, so none is made.
     let mut refused = WriteBatch::default();
     refused.put(&other, b"c", b"4").put(&other, &[0; 66_000], b"");

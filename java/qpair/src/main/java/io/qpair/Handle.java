@@ -14,7 +14,7 @@ abstract sealed class Handle implements AutoCloseable permits Store, Table, Batc
     private final State state;
     private final Cleaner.Cleanable cleanable;
 
-    Handle(Calls.Kind kind, long handle) {
+    Handle(Binding.Kind kind, long handle) {
         state = new State(kind, handle);
         cleanable = CLEANER.register(this, state);
     }
@@ -46,10 +46,10 @@ abstract sealed class Handle implements AutoCloseable permits Store, Table, Batc
     }
 
     private static final class State implements Runnable {
-        private final Calls.Kind kind;
+        private final Binding.Kind kind;
         private volatile long handle;
 
-        State(Calls.Kind kind, long handle) {
+        State(Binding.Kind kind, long handle) {
             this.kind = kind;
             this.handle = handle;
         }
@@ -59,7 +59,7 @@ abstract sealed class Handle implements AutoCloseable permits Store, Table, Batc
             for (int waited = 0; closing != 0; waited++) {
                 try {
                     handle = 0;
-                    Calls.close(kind, closing);
+                    Library.CALLS.close(kind, closing);
                     return;
                 } catch (QpairException error) {
                     if (error.code() != QpairException.BUSY || waited == BUSY_MS_MAX) {

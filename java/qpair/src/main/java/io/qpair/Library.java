@@ -3,6 +3,7 @@ package io.qpair;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,21 +14,52 @@ import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 
 /**
- * The native library: its file, unpacked from the jar if need be.
+ * The native library: the binding that calls it, and its file, unpacked from the jar if need be.
  *
  * <p>The system property {@code qpair.library} names a file to use instead of the one in the jar. {@code qpair.library.folder} names the folder into
  * which the library is unpacked; default: {@code qpair-USER} in the folder of temporary files. The file is named after its content, so that it
  * is unpacked once, and two versions can be side by side.
  */
 final class Library {
+    private static final String FOREIGN = "io.qpair.ForeignBinding";
+
+    /** The calls of the library. The system property {@code qpair.binding} chooses {@code jni} or {@code foreign}; default: foreign where Java has it. */
+    static final Binding CALLS = binding(System.getProperty("qpair.binding", ""));
+
     private Library() {}
+
+    private static Binding binding(String name) {
+        if (name.equals("jni")) {
+            return new JniBinding();
+        }
+        if (!name.isEmpty() && !name.equals("foreign")) {
+            throw new QpairException(QpairException.INVALID, "The system property qpair.binding is " + name + ": give jni or foreign");
+        }
+        try {
+            // The jar has the class for Java 22 and newer.
+            return (Binding) Class.forName(FOREIGN).getDeclaredConstructor().newInstance();
+        } catch (ClassNotFoundException | UnsupportedClassVersionError error) {
+            if (name.isEmpty()) {
+                return new JniBinding();
+            }
+            throw new QpairException(QpairException.UNSUPPORTED, "Java " + Runtime.version().feature()
+                    + " has no foreign function API: use Java 22 or newer, or leave qpair.binding out");
+        } catch (InvocationTargetException error) {
+            if (error.getCause() instanceof RuntimeException cause) {
+                throw cause;
+            }
+            throw new IllegalStateException(error.getCause());
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
+    }
 
     static Path path() {
         String given = System.getProperty("qpair.library");
         if (given != null) {
             return Path.of(given).toAbsolutePath();
         }
-        String resource = "native/" + platform() + "/libqpair.so.0";
+        String resource = "native/" + platform() + "/libqpair_java.so";
         try {
             return unpack(resource, folder());
         } catch (IOException error) {
@@ -54,7 +86,7 @@ final class Library {
         try (InputStream in = Library.class.getResourceAsStream(resource)) {
             if (in == null) {
                 throw new QpairException(QpairException.UNSUPPORTED, "The jar of qpair has no native library for " + platform()
-                        + ": build it with crates/capi/build, and name it with -Dqpair.library=FILE");
+                        + ": build it with crates/jni/build, and name it with -Dqpair.library=FILE");
             }
             MessageDigest digest = MessageDigest.getInstance("SHA-256");
             made = Files.createTempFile(folder, "libqpair", ".part");

@@ -11,25 +11,25 @@ public final class Range extends Handle implements Iterator<Entry> {
     private boolean ended;
 
     private Range(long handle) {
-        super(Calls.Kind.RANGE, handle);
+        super(Binding.Kind.RANGE, handle);
     }
 
     static Range of(long snapshot, long table, byte[] from, byte[] to, boolean withTo, boolean reverse) {
         boolean none = from != null && to != null && (Arrays.compareUnsigned(from, to) > 0 || Arrays.equals(from, to) && !withTo);
         if (none) {
             // The library refuses such bounds; an iteration over them has no records.
-            Range range = new Range(Calls.range(snapshot, table, EMPTY, EMPTY, Calls.RANGE_WITH_TO, 0));
+            Range range = new Range(Library.CALLS.range(snapshot, table, EMPTY, EMPTY, Binding.RANGE_WITH_TO, 0));
             range.ended = true;
             return range;
         }
-        int flags = (withTo && to != null ? Calls.RANGE_WITH_TO : 0) | (reverse ? Calls.RANGE_REVERSE : 0);
-        return new Range(Calls.range(snapshot, table, from, to, flags, 0));
+        int flags = (withTo && to != null ? Binding.RANGE_WITH_TO : 0) | (reverse ? Binding.RANGE_REVERSE : 0);
+        return new Range(Library.CALLS.range(snapshot, table, from, to, flags, 0));
     }
 
     @Override
     public synchronized boolean hasNext() {
         if (next == null && !ended) {
-            next = Calls.rangeNext(handle());
+            next = Library.CALLS.rangeNext(handle());
             ended = next == null;
         }
         return next != null;

@@ -6,7 +6,7 @@ import java.util.Map;
 /** An open store. Any number of threads may use it at once. */
 public final class Store extends Handle {
     private Store(long handle) {
-        super(Calls.Kind.STORE, handle);
+        super(Binding.Kind.STORE, handle);
     }
 
     /** Opens the store on a path or specifier, or creates it, with the default options. */
@@ -22,18 +22,18 @@ public final class Store extends Handle {
             flat[at++] = option.getKey();
             flat[at++] = option.getValue();
         }
-        return new Store(Calls.open(specifier, flat));
+        return new Store(Library.CALLS.open(specifier, flat));
     }
 
     /** Opens a table, or makes it. */
     public Table table(String name) {
-        return new Table(Calls.tableOpen(handle(), name));
+        return new Table(Library.CALLS.tableOpen(handle(), name));
     }
 
     /** Removes a table with all its records, if it exists, and returns whether it did. */
     public boolean drop(String name) {
         try {
-            Calls.tableDrop(handle(), name);
+            Library.CALLS.tableDrop(handle(), name);
             return true;
         } catch (QpairException error) {
             if (error.code() == QpairException.NOT_FOUND) {
@@ -45,36 +45,36 @@ public final class Store extends Handle {
 
     /** Returns the names of all tables as a JSON array. */
     public String tableNames() {
-        return Calls.tableNames(handle());
+        return Library.CALLS.tableNames(handle());
     }
 
     /** Returns the counters of the store and its present state, as a JSON object. */
     public String statistics() {
-        return Calls.statistics(handle(), 1);
+        return Library.CALLS.statistics(handle(), 1);
     }
 
     /** Returns a batch without changes. */
     public Batch batch() {
-        return new Batch(handle(), Calls.batchNew());
+        return new Batch(handle(), Library.CALLS.batchNew());
     }
 
     /** Begins a transaction with snapshot isolation. */
     public Transaction begin() {
-        return new Transaction(Calls.begin(handle()));
+        return new Transaction(Library.CALLS.begin(handle()));
     }
 
     /** Takes a snapshot of all that is committed. */
     public Snapshot snapshot() {
-        return new Snapshot(Calls.snapshotTake(handle()));
+        return new Snapshot(Library.CALLS.snapshotTake(handle()));
     }
 
     /** Makes a checkpoint, from which a later recovery starts. */
     public void checkpoint() {
-        Calls.checkpoint(handle());
+        Library.CALLS.checkpoint(handle());
     }
 
     /** Returns the number of handles of all kinds that this process has open, for tests. */
     public static long openHandles() {
-        return Calls.openHandles();
+        return Library.CALLS.openHandles();
     }
 }

@@ -1,29 +1,53 @@
 package io.qpair;
 
+import java.nio.ByteBuffer;
+
 /** A table: an ordered map from keys to values, both byte strings. Any number of threads may use it at once. */
 public final class Table extends Handle {
     Table(long handle) {
-        super(Calls.Kind.TABLE, handle);
+        super(Binding.Kind.TABLE, handle);
     }
 
     /** Returns the value of a key, or null if it has none. */
     public byte[] get(byte[] key) {
-        return Calls.get(handle(), key);
+        return Library.CALLS.get(Binding.TABLE, 0, handle(), key);
+    }
+
+    /**
+     * Copies the value of a key to the position of a buffer, as far as there is room, and moves that position by the bytes copied.
+     *
+     * <p>The key is the bytes of its buffer from position to limit. Direct buffers are passed without a copy. No other thread may change either
+     * buffer during the call, and nobody may free its memory.
+     *
+     * @return the length of the whole value, or -1 if the key has none; if it is greater than the room was, call again with more
+     */
+    public int get(ByteBuffer key, ByteBuffer value) {
+        return Buffers.get(Binding.TABLE, 0, handle(), key, value);
     }
 
     /** Inserts or replaces a record, and returns whether there was one. */
     public boolean put(byte[] key, byte[] value) {
-        return Calls.put(handle(), key, value);
+        return Library.CALLS.put(Binding.TABLE, 0, handle(), key, value);
+    }
+
+    /** Inserts or replaces a record from buffers, as {@link #get(ByteBuffer, ByteBuffer)} has them. No position moves. */
+    public boolean put(ByteBuffer key, ByteBuffer value) {
+        return Buffers.put(Binding.TABLE, 0, handle(), key, value);
     }
 
     /** Removes a record, and returns whether there was one. */
     public boolean delete(byte[] key) {
-        return Calls.delete(handle(), key);
+        return Library.CALLS.delete(Binding.TABLE, 0, handle(), key);
+    }
+
+    /** Removes the record of a key in a buffer, whose position does not move, and returns whether there was one. */
+    public boolean delete(ByteBuffer key) {
+        return Buffers.delete(Binding.TABLE, 0, handle(), key);
     }
 
     /** Returns an estimate of the number of records. */
     public long countEstimate() {
-        return Calls.countEstimate(handle());
+        return Library.CALLS.countEstimate(handle());
     }
 
     /** Returns all records in ascending order. */
@@ -45,6 +69,6 @@ public final class Table extends Handle {
 
     /** Removes the records from one key to another (excluded), in transactions of up to 1,000 records, and returns their number. */
     public long deleteRange(byte[] from, byte[] to) {
-        return Calls.deleteRange(handle(), from, to);
+        return Library.CALLS.deleteRange(handle(), from, to);
     }
 }

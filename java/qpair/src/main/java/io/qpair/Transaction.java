@@ -1,24 +1,41 @@
 package io.qpair;
 
+import java.nio.ByteBuffer;
+
 /** A transaction with snapshot isolation. It belongs to one thread at a time. Closing it without a commit discards its writes. */
 public final class Transaction extends Handle {
     Transaction(long handle) {
-        super(Calls.Kind.TRANSACTION, handle);
+        super(Binding.Kind.TRANSACTION, handle);
     }
 
     /** Returns the value of a key as the transaction sees it, or null. */
     public byte[] get(Table table, byte[] key) {
-        return Calls.getWithin(true, handle(), table.handle(), key);
+        return Library.CALLS.get(Binding.TRANSACTION, handle(), table.handle(), key);
+    }
+
+    /** Copies the value of a key as the transaction sees it, like {@link Table#get(ByteBuffer, ByteBuffer)}. */
+    public int get(Table table, ByteBuffer key, ByteBuffer value) {
+        return Buffers.get(Binding.TRANSACTION, handle(), table.handle(), key, value);
     }
 
     /** Inserts or replaces a record. */
     public void put(Table table, byte[] key, byte[] value) {
-        Calls.transactionPut(handle(), table.handle(), key, value);
+        Library.CALLS.put(Binding.TRANSACTION, handle(), table.handle(), key, value);
+    }
+
+    /** Inserts or replaces a record from buffers, like {@link Table#put(ByteBuffer, ByteBuffer)}. */
+    public void put(Table table, ByteBuffer key, ByteBuffer value) {
+        Buffers.put(Binding.TRANSACTION, handle(), table.handle(), key, value);
     }
 
     /** Removes a record, and returns whether there was one. */
     public boolean delete(Table table, byte[] key) {
-        return Calls.transactionDelete(handle(), table.handle(), key);
+        return Library.CALLS.delete(Binding.TRANSACTION, handle(), table.handle(), key);
+    }
+
+    /** Removes the record of a key in a buffer, and returns whether there was one. */
+    public boolean delete(Table table, ByteBuffer key) {
+        return Buffers.delete(Binding.TRANSACTION, handle(), table.handle(), key);
     }
 
     /**
@@ -29,7 +46,7 @@ public final class Transaction extends Handle {
      */
     public long commit() {
         try {
-            long timestamp = Calls.commit(handle());
+            long timestamp = Library.CALLS.commit(handle());
             forget();
             return timestamp;
         } catch (QpairException error) {

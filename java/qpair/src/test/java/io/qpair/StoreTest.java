@@ -150,7 +150,7 @@ class StoreTest {
             List<Thread> threads = new ArrayList<>();
             for (int thread = 0; thread < 4; thread++) {
                 boolean ranges = thread % 2 == 0;
-                threads.add(Thread.ofPlatform().start(() -> {
+                threads.add(new Thread(() -> {
                     try {
                         for (int at = 0; ; at++) {
                             if (ranges && range.hasNext()) {
@@ -167,6 +167,7 @@ class StoreTest {
                         wrong.set(error);
                     }
                 }));
+                threads.get(thread).start();
             }
             Thread.sleep(2);
             closed.set(true);

@@ -12,7 +12,6 @@ import java.util.Map;
 import java.util.NavigableMap;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ConcurrentSkipListMap;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
@@ -37,7 +36,7 @@ final class Rows implements Reader {
     private final Set<Cursor> cursors = ConcurrentHashMap.newKeySet();
     private final Reader committed = new Committed();
     private Table table;
-    private volatile NavigableMap<byte[], byte[]> writes = new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
+    private volatile Writes writes = Writes.after(null);
     private volatile long writesBytes;
     private volatile boolean closed;
 
@@ -119,15 +118,15 @@ final class Rows implements Reader {
 
     /** Makes the writes visible and recoverable, all at once, with offsets and position unless they are null. */
     void write(Map<TopicPartition, Long> offsets, Position position) {
-        NavigableMap<byte[], byte[]> now = writes;
+        Writes now = writes;
         try {
-            for (Map.Entry<byte[], byte[]> row : now.entrySet()) {
-                if (row.getValue() == DELETED) {
-                    batch.delete(table, row.getKey());
+            now.forEach((key, value) -> {
+                if (value == DELETED) {
+                    batch.delete(table, key);
                 } else {
-                    batch.put(table, row.getKey(), row.getValue());
+                    batch.put(table, key, value);
                 }
-            }
+            });
             if (offsets != null) {
                 meta.offsets(batch, offsets);
             }
@@ -141,13 +140,13 @@ final class Rows implements Reader {
         } finally {
             batch.clear();
         }
-        writes = new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
+        writes = Writes.after(now);
         writesBytes = 0;
     }
 
     /** Removes the rows below a key that no read returns any more. */
     void expire(byte[] from, byte[] to) {
-        writes.subMap(from, to).clear();
+        writes.sorted().subMap(from, to).clear();
         table.deleteRange(from, to);
     }
 
@@ -185,7 +184,7 @@ final class Rows implements Reader {
     }
 
     private NavigableMap<byte[], byte[]> between(byte[] from, byte[] to, boolean withTo) {
-        NavigableMap<byte[], byte[]> all = writes;
+        NavigableMap<byte[], byte[]> all = writes.sorted();
         if (from != null && to != null) {
             return all.subMap(from, true, to, withTo);
         }

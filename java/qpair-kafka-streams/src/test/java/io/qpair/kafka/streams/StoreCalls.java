@@ -24,6 +24,8 @@ import org.apache.kafka.test.StreamsTestUtils;
  * The time of store calls: qpair and RocksDB as Streams configures it, in one JVM, in slices that take turns. Each slice ends with a commit.
  *
  * <pre>StoreCalls FOLDER [RECORDS [SLICES [CALLS [NAME=VALUE...]]]]</pre>
+ *
+ * <p>For a profile, the system property {@code kinds} has the kinds of calls, and {@code alone=true} leaves RocksDB out.
  */
 public final class StoreCalls {
     private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
@@ -73,7 +75,8 @@ public final class StoreCalls {
         OperatingSystemMXBean machine = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         Side[] sides = {side("qpair", QpairStores.keyValueStore("store"), folder, slices, arguments),
             side("rocksdb", Stores.persistentKeyValueStore("store"), folder, slices, arguments)};
-        for (Side side : sides) {
+        boolean alone = Boolean.getBoolean("alone");
+        for (Side side : alone ? new Side[] {sides[0]} : sides) {
             for (int at = 0; at < records; at++) {
                 side.store.put(key(at), new byte[120]);
                 if (at % calls == 0) {
@@ -82,11 +85,14 @@ public final class StoreCalls {
             }
             side.store.commit(Map.of(CHANGELOG, (long) records));
         }
-        String[] kinds = {"get", "get + put", "put", "scan"};
+        String[] kinds = System.getProperty("kinds", "get,get + put,put,scan").split(",");
         for (String kind : kinds) {
             for (int slice = -10; slice < slices; slice++) {
                 for (int turn = 0; turn < 2; turn++) {
                     Side side = sides[(slice & 1) ^ turn];
+                    if (alone && side != sides[0]) {
+                        continue;
+                    }
                     Random random = new Random(slice);
                     long processor = machine.getProcessCpuTime();
                     long begun = System.nanoTime();

@@ -1,5 +1,6 @@
 package io.qpair;
 
+import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_BOOLEAN;
 import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
@@ -12,28 +13,21 @@ import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.SymbolLookup;
 import java.lang.invoke.MethodHandle;
-import java.nio.charset.StandardCharsets;
+import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
+import java.util.Arrays;
 
 /**
- * The functions of the C interface that Java calls. Handles and pointers are {@code long}.
+ * The calls of the C interface by the foreign function API.
  *
- * <p>Each thread has a {@link Scratch} with memory for arguments and results. The library checks handles at each call, so a wrong one is an
- * exception. What it cannot check is a lent pointer: {@link #rangeNext} copies before it returns, and its caller keeps other threads out.
+ * <p>Each thread has a {@link Scratch} with memory for arguments and results.
  */
-final class Calls {
-    static final int OK = 0;
-    static final long NO_RECORD = -1;
-    static final int RANGE_AFTER_FROM = 1;
-    static final int RANGE_WITH_TO = 2;
-    static final int RANGE_REVERSE = 4;
-
+final class ForeignBinding implements Binding {
     private static final SymbolLookup SYMBOLS = SymbolLookup.libraryLookup(Library.path(), Arena.global());
     private static final MemorySegment ALL = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
     private static final ThreadLocal<Scratch> SCRATCH = ThreadLocal.withInitial(Scratch::new);
 
-    private static final MethodHandle ERROR_CODE = ints("qpair_error_code", JAVA_LONG);
     private static final MethodHandle ERROR_MESSAGE = longs("qpair_error_message", JAVA_LONG);
-    private static final MethodHandle ERROR_HINT = longs("qpair_error_hint", JAVA_LONG);
     private static final MethodHandle ERROR_FREE = nothing("qpair_error_free", JAVA_LONG);
     private static final MethodHandle OPTIONS_NEW = calls("qpair_options_new", 1);
     private static final MethodHandle OPTIONS_SET = calls("qpair_options_set", 3);
@@ -46,45 +40,29 @@ final class Calls {
     private static final MethodHandle STATISTICS = method("qpair_statistics", FunctionDescriptor.of(JAVA_INT, JAVA_LONG, JAVA_INT, JAVA_LONG, JAVA_LONG));
     private static final MethodHandle VALUE_TEXT = longs("qpair_value_text", JAVA_LONG);
     private static final MethodHandle VALUE_RELEASE = calls("qpair_value_release", 1);
-    private static final MethodHandle GET = calls("qpair_get", 6);
-    private static final MethodHandle PUT = calls("qpair_put", 6);
-    private static final MethodHandle DELETE = calls("qpair_delete", 4);
+    private static final MethodHandle GET = calls("qpair_get", "hblblpp");
+    private static final MethodHandle TRANSACTION_GET = calls("qpair_transaction_get", "hhblblpp");
+    private static final MethodHandle SNAPSHOT_GET = calls("qpair_snapshot_get", "hhblblpp");
+    private static final MethodHandle PUT = calls("qpair_put", "hblblpp");
+    private static final MethodHandle TRANSACTION_PUT = calls("qpair_transaction_put", "hhblblp");
+    private static final MethodHandle BATCH_PUT = calls("qpair_batch_put", "hhblblp");
+    private static final MethodHandle DELETE = calls("qpair_delete", "hblpp");
+    private static final MethodHandle TRANSACTION_DELETE = calls("qpair_transaction_delete", "hhblpp");
+    private static final MethodHandle BATCH_DELETE = calls("qpair_batch_delete", "hhblp");
     private static final MethodHandle COUNT = calls("qpair_count_estimate", 2);
     private static final MethodHandle BATCH_NEW = calls("qpair_batch_new", 1);
-    private static final MethodHandle BATCH_PUT = calls("qpair_batch_put", 6);
-    private static final MethodHandle BATCH_DELETE = calls("qpair_batch_delete", 4);
     private static final MethodHandle BATCH_CLEAR = calls("qpair_batch_clear", 1);
     private static final MethodHandle WRITE = calls("qpair_write", 2);
     private static final MethodHandle BEGIN = calls("qpair_begin", 3);
     private static final MethodHandle COMMIT = calls("qpair_commit", 2);
-    private static final MethodHandle TRANSACTION_GET = calls("qpair_transaction_get", 7);
-    private static final MethodHandle TRANSACTION_PUT = calls("qpair_transaction_put", 6);
-    private static final MethodHandle TRANSACTION_DELETE = calls("qpair_transaction_delete", 5);
     private static final MethodHandle SNAPSHOT_TAKE = calls("qpair_snapshot_take", 2);
-    private static final MethodHandle SNAPSHOT_GET = calls("qpair_snapshot_get", 7);
     private static final MethodHandle RANGE_OF_TABLE = calls("qpair_range_of_table", 3);
     private static final MethodHandle RANGE_OF_SNAPSHOT = calls("qpair_range_of_snapshot", 4);
     private static final MethodHandle RANGE_NEXT = calls("qpair_range_next", 5);
     private static final MethodHandle DELETE_RANGE = calls("qpair_delete_range", 3);
     private static final MethodHandle OPEN_HANDLES = longs("qpair_open_handles");
 
-    /** The functions that close a handle. */
-    enum Kind {
-        STORE("qpair_close"),
-        TABLE("qpair_table_close"),
-        BATCH("qpair_batch_free"),
-        TRANSACTION("qpair_rollback"),
-        SNAPSHOT("qpair_snapshot_release"),
-        RANGE("qpair_range_close");
-
-        private final MethodHandle close;
-
-        Kind(String function) {
-            close = calls(function, 1);
-        }
-    }
-
-    private Calls() {}
+    private static final MethodHandle[] CLOSE = Arrays.stream(Kind.values()).map(kind -> calls(kind.close, 1)).toArray(MethodHandle[]::new);
 
     /** Memory of one thread for arguments and results. */
     static final class Scratch {
@@ -97,12 +75,12 @@ final class Calls {
         private MemorySegment key = arena.allocate(2048, 16);
         private MemorySegment value = Arena.ofAuto().allocate(16 << 10, 16);
 
-        long key(byte[] bytes) {
+        MemorySegment key(byte[] bytes) {
             return key(bytes, null);
         }
 
-        /** Copies one or two keys, the second behind the first, and returns the address. */
-        long key(byte[] bytes, byte[] more) {
+        /** Copies one or two keys, the second behind the first. */
+        MemorySegment key(byte[] bytes, byte[] more) {
             long need = bytes.length + (more == null ? 0 : more.length);
             if (need > key.byteSize()) {
                 key = Arena.ofAuto().allocate(need, 16);
@@ -111,12 +89,12 @@ final class Calls {
             if (more != null) {
                 MemorySegment.copy(more, 0, key, JAVA_BYTE, bytes.length, more.length);
             }
-            return key.address();
+            return key;
         }
 
         MemorySegment value(long capacity) {
             if (capacity > value.byteSize()) {
-                // Kept for the thread's next calls, and reachable during this one. Values have at most 16 MiB.
+                // Kept for the thread's next calls. Values have at most 16 MiB.
                 value = Arena.ofAuto().allocate(capacity, 16);
             }
             return value;
@@ -140,13 +118,13 @@ final class Calls {
     }
 
     private static MethodHandle calls(String name, int arguments) {
-        MemoryLayout[] layouts = new MemoryLayout[arguments + 1];
-        java.util.Arrays.fill(layouts, JAVA_LONG);
-        return method(name, FunctionDescriptor.of(JAVA_INT, layouts));
+        return calls(name, "p".repeat(arguments) + "p");
     }
 
-    private static MethodHandle ints(String name, MemoryLayout... arguments) {
-        return method(name, FunctionDescriptor.of(JAVA_INT, arguments));
+    /** Returns a function whose arguments are bytes (b), which stay alive during the call, or handles, lengths and pointers (other letters). */
+    private static MethodHandle calls(String name, String arguments) {
+        MemoryLayout[] layouts = arguments.chars().mapToObj(letter -> letter == 'b' ? ADDRESS : JAVA_LONG).toArray(MemoryLayout[]::new);
+        return method(name, FunctionDescriptor.of(JAVA_INT, layouts));
     }
 
     private static MethodHandle longs(String name, MemoryLayout... arguments) {
@@ -171,31 +149,35 @@ final class Calls {
         return pointer == 0 ? null : ALL.asSlice(pointer).getString(0);
     }
 
+    private static long text(Arena arena, String text) {
+        return arena.allocateFrom(JAVA_BYTE, Binding.text(text)).address();
+    }
+
     private static void check(int code, Scratch scratch) throws Throwable {
-        if (code == OK) {
+        if (code == 0) {
             return;
         }
         long error = scratch.slots.get(JAVA_LONG, 0);
         String message = "qpair returned the code " + code;
         if (error != 0) {
-            String hint = text((long) ERROR_HINT.invokeExact(error));
-            message = text((long) ERROR_MESSAGE.invokeExact(error)) + (hint == null || hint.isEmpty() ? "" : ": " + hint);
+            message = text((long) ERROR_MESSAGE.invokeExact(error));
             ERROR_FREE.invokeExact(error);
         }
         throw new QpairException(code, message);
     }
 
-    static long open(String specifier, String[] options) {
+    @Override
+    public long open(String specifier, String[] options) {
         Scratch scratch = SCRATCH.get();
         try (Arena arena = Arena.ofConfined()) {
             check((int) OPTIONS_NEW.invokeExact(scratch.first, scratch.error), scratch);
             long handle = scratch.result();
             try {
                 for (int at = 0; at < options.length; at += 2) {
-                    check((int) OPTIONS_SET.invokeExact(handle, arena.allocateFrom(options[at]).address(),
-                            arena.allocateFrom(options[at + 1]).address(), scratch.error), scratch);
+                    check((int) OPTIONS_SET.invokeExact(handle, text(arena, options[at]),
+                            text(arena, options[at + 1]), scratch.error), scratch);
                 }
-                check((int) OPEN.invokeExact(arena.allocateFrom(specifier).address(), handle, scratch.first, scratch.error), scratch);
+                check((int) OPEN.invokeExact(text(arena, specifier), handle, scratch.first, scratch.error), scratch);
                 return scratch.result();
             } finally {
                 int ignored = (int) OPTIONS_FREE.invokeExact(handle, 0L);
@@ -205,16 +187,18 @@ final class Calls {
         }
     }
 
-    static void close(Kind kind, long handle) {
+    @Override
+    public void close(Kind kind, long handle) {
         Scratch scratch = SCRATCH.get();
         try {
-            check((int) kind.close.invokeExact(handle, scratch.error), scratch);
+            check((int) CLOSE[kind.ordinal()].invokeExact(handle, scratch.error), scratch);
         } catch (Throwable error) {
             throw thrown(error);
         }
     }
 
-    static long openHandles() {
+    @Override
+    public long openHandles() {
         try {
             return (long) OPEN_HANDLES.invokeExact();
         } catch (Throwable error) {
@@ -222,26 +206,29 @@ final class Calls {
         }
     }
 
-    static long tableOpen(long store, String name) {
+    @Override
+    public long tableOpen(long store, String name) {
         Scratch scratch = SCRATCH.get();
         try (Arena arena = Arena.ofConfined()) {
-            check((int) TABLE_OPEN.invokeExact(store, arena.allocateFrom(name).address(), scratch.first, scratch.error), scratch);
+            check((int) TABLE_OPEN.invokeExact(store, text(arena, name), scratch.first, scratch.error), scratch);
             return scratch.result();
         } catch (Throwable error) {
             throw thrown(error);
         }
     }
 
-    static void tableDrop(long store, String name) {
+    @Override
+    public void tableDrop(long store, String name) {
         Scratch scratch = SCRATCH.get();
         try (Arena arena = Arena.ofConfined()) {
-            check((int) TABLE_DROP.invokeExact(store, arena.allocateFrom(name).address(), scratch.error), scratch);
+            check((int) TABLE_DROP.invokeExact(store, text(arena, name), scratch.error), scratch);
         } catch (Throwable error) {
             throw thrown(error);
         }
     }
 
-    static String tableNames(long store) {
+    @Override
+    public String tableNames(long store) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) TABLE_NAMES.invokeExact(store, scratch.first, scratch.error), scratch);
@@ -251,7 +238,8 @@ final class Calls {
         }
     }
 
-    static String statistics(long store, int form) {
+    @Override
+    public String statistics(long store, int form) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) STATISTICS.invokeExact(store, form, scratch.first, scratch.error), scratch);
@@ -269,7 +257,8 @@ final class Calls {
         }
     }
 
-    static void checkpoint(long store) {
+    @Override
+    public void checkpoint(long store) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) CHECKPOINT.invokeExact(store, scratch.error), scratch);
@@ -278,14 +267,25 @@ final class Calls {
         }
     }
 
-    static byte[] get(long table, byte[] key) {
+    /** Copies a value as far as there is room, and returns its length. */
+    private static long read(Scratch scratch, int place, long within, long table, MemorySegment key, long keyLen, MemorySegment into, long capacity)
+            throws Throwable {
+        check(switch (place) {
+            case TABLE -> (int) GET.invokeExact(table, key, keyLen, into, capacity, scratch.first, scratch.error);
+            case TRANSACTION -> (int) TRANSACTION_GET.invokeExact(within, table, key, keyLen, into, capacity, scratch.first, scratch.error);
+            default -> (int) SNAPSHOT_GET.invokeExact(within, table, key, keyLen, into, capacity, scratch.first, scratch.error);
+        }, scratch);
+        return scratch.result();
+    }
+
+    @Override
+    public byte[] get(int place, long within, long table, byte[] key) {
         Scratch scratch = SCRATCH.get();
         try {
-            long at = scratch.key(key);
+            MemorySegment at = scratch.key(key);
             MemorySegment into = scratch.value(0L);
             while (true) {
-                check((int) GET.invokeExact(table, at, (long) key.length, into.address(), into.byteSize(), scratch.first, scratch.error), scratch);
-                long len = scratch.result();
+                long len = read(scratch, place, within, table, at, key.length, into, into.byteSize());
                 if (len == NO_RECORD) {
                     return null;
                 }
@@ -299,28 +299,23 @@ final class Calls {
         }
     }
 
-    /** Gets from a transaction or a snapshot. */
-    static byte[] getWithin(boolean transaction, long within, long table, byte[] key) {
+    @Override
+    public long get(int place, long within, long table, ByteBuffer key, ByteBuffer value) {
         Scratch scratch = SCRATCH.get();
         try {
-            long at = scratch.key(key);
-            MemorySegment into = scratch.value(0L);
-            while (true) {
-                int code = transaction
-                        ? (int) TRANSACTION_GET.invokeExact(within, table, at, (long) key.length, into.address(), into.byteSize(), scratch.first, scratch.error)
-                        : (int) SNAPSHOT_GET.invokeExact(within, table, at, (long) key.length, into.address(), into.byteSize(), scratch.first, scratch.error);
-                check(code, scratch);
-                long len = scratch.result();
-                if (len == NO_RECORD) {
-                    return null;
-                }
-                if (len <= into.byteSize()) {
-                    return copy(into, len);
-                }
-                into = scratch.value(len);
+            MemorySegment from = MemorySegment.ofBuffer(key);
+            MemorySegment into = MemorySegment.ofBuffer(value);
+            long keyLen = from.byteSize();
+            if (from.asOverlappingSlice(into).isPresent()) {
+                // A key must not change with the value.
+                from = scratch.key(from.toArray(JAVA_BYTE));
             }
+            return read(scratch, place, within, table, from, keyLen, into, into.byteSize());
         } catch (Throwable error) {
             throw thrown(error);
+        } finally {
+            Reference.reachabilityFence(key);
+            Reference.reachabilityFence(value);
         }
     }
 
@@ -330,29 +325,73 @@ final class Calls {
         return bytes;
     }
 
-    static boolean put(long table, byte[] key, byte[] value) {
+    private static boolean write(Scratch scratch, int place, long within, long table, MemorySegment key, long keyLen, MemorySegment value, long valueLen)
+            throws Throwable {
+        check(switch (place) {
+            case TABLE -> (int) PUT.invokeExact(table, key, keyLen, value, valueLen, scratch.first, scratch.error);
+            case TRANSACTION -> (int) TRANSACTION_PUT.invokeExact(within, table, key, keyLen, value, valueLen, scratch.error);
+            default -> (int) BATCH_PUT.invokeExact(within, table, key, keyLen, value, valueLen, scratch.error);
+        }, scratch);
+        return place == TABLE && scratch.slots.get(JAVA_BOOLEAN, 8);
+    }
+
+    @Override
+    public boolean put(int place, long within, long table, byte[] key, byte[] value) {
         Scratch scratch = SCRATCH.get();
         try {
-            long at = scratch.key(key);
-            MemorySegment data = scratch.value(value);
-            check((int) PUT.invokeExact(table, at, (long) key.length, data.address(), (long) value.length, scratch.first, scratch.error), scratch);
-            return scratch.slots.get(JAVA_BOOLEAN, 8);
+            return write(scratch, place, within, table, scratch.key(key), key.length, scratch.value(value), value.length);
         } catch (Throwable error) {
             throw thrown(error);
         }
     }
 
-    static boolean delete(long table, byte[] key) {
+    @Override
+    public boolean put(int place, long within, long table, ByteBuffer key, ByteBuffer value) {
+        try {
+            MemorySegment from = MemorySegment.ofBuffer(key);
+            MemorySegment of = MemorySegment.ofBuffer(value);
+            return write(SCRATCH.get(), place, within, table, from, from.byteSize(), of, of.byteSize());
+        } catch (Throwable error) {
+            throw thrown(error);
+        } finally {
+            Reference.reachabilityFence(key);
+            Reference.reachabilityFence(value);
+        }
+    }
+
+    private static boolean remove(Scratch scratch, int place, long within, long table, MemorySegment key, long keyLen) throws Throwable {
+        check(switch (place) {
+            case TABLE -> (int) DELETE.invokeExact(table, key, keyLen, scratch.first, scratch.error);
+            case TRANSACTION -> (int) TRANSACTION_DELETE.invokeExact(within, table, key, keyLen, scratch.first, scratch.error);
+            default -> (int) BATCH_DELETE.invokeExact(within, table, key, keyLen, scratch.error);
+        }, scratch);
+        return place != BATCH && scratch.slots.get(JAVA_BOOLEAN, 8);
+    }
+
+    @Override
+    public boolean delete(int place, long within, long table, byte[] key) {
         Scratch scratch = SCRATCH.get();
         try {
-            check((int) DELETE.invokeExact(table, scratch.key(key), (long) key.length, scratch.first, scratch.error), scratch);
-            return scratch.slots.get(JAVA_BOOLEAN, 8);
+            return remove(scratch, place, within, table, scratch.key(key), key.length);
         } catch (Throwable error) {
             throw thrown(error);
         }
     }
 
-    static long countEstimate(long table) {
+    @Override
+    public boolean delete(int place, long within, long table, ByteBuffer key) {
+        try {
+            MemorySegment from = MemorySegment.ofBuffer(key);
+            return remove(SCRATCH.get(), place, within, table, from, from.byteSize());
+        } catch (Throwable error) {
+            throw thrown(error);
+        } finally {
+            Reference.reachabilityFence(key);
+        }
+    }
+
+    @Override
+    public long countEstimate(long table) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) COUNT.invokeExact(table, scratch.first, scratch.error), scratch);
@@ -362,7 +401,8 @@ final class Calls {
         }
     }
 
-    static long batchNew() {
+    @Override
+    public long batchNew() {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) BATCH_NEW.invokeExact(scratch.first, scratch.error), scratch);
@@ -372,27 +412,8 @@ final class Calls {
         }
     }
 
-    static void batchPut(long batch, long table, byte[] key, byte[] value) {
-        Scratch scratch = SCRATCH.get();
-        try {
-            long at = scratch.key(key);
-            MemorySegment data = scratch.value(value);
-            check((int) BATCH_PUT.invokeExact(batch, table, at, (long) key.length, data.address(), (long) value.length, scratch.error), scratch);
-        } catch (Throwable error) {
-            throw thrown(error);
-        }
-    }
-
-    static void batchDelete(long batch, long table, byte[] key) {
-        Scratch scratch = SCRATCH.get();
-        try {
-            check((int) BATCH_DELETE.invokeExact(batch, table, scratch.key(key), (long) key.length, scratch.error), scratch);
-        } catch (Throwable error) {
-            throw thrown(error);
-        }
-    }
-
-    static void batchClear(long batch) {
+    @Override
+    public void batchClear(long batch) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) BATCH_CLEAR.invokeExact(batch, scratch.error), scratch);
@@ -401,7 +422,8 @@ final class Calls {
         }
     }
 
-    static void write(long store, long batch) {
+    @Override
+    public void write(long store, long batch) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) WRITE.invokeExact(store, batch, scratch.error), scratch);
@@ -410,7 +432,8 @@ final class Calls {
         }
     }
 
-    static long begin(long store) {
+    @Override
+    public long begin(long store) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) BEGIN.invokeExact(store, 0L, scratch.first, scratch.error), scratch);
@@ -420,7 +443,8 @@ final class Calls {
         }
     }
 
-    static long commit(long transaction) {
+    @Override
+    public long commit(long transaction) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) COMMIT.invokeExact(transaction, scratch.first, scratch.error), scratch);
@@ -430,28 +454,8 @@ final class Calls {
         }
     }
 
-    static void transactionPut(long transaction, long table, byte[] key, byte[] value) {
-        Scratch scratch = SCRATCH.get();
-        try {
-            long at = scratch.key(key);
-            MemorySegment data = scratch.value(value);
-            check((int) TRANSACTION_PUT.invokeExact(transaction, table, at, (long) key.length, data.address(), (long) value.length, scratch.error), scratch);
-        } catch (Throwable error) {
-            throw thrown(error);
-        }
-    }
-
-    static boolean transactionDelete(long transaction, long table, byte[] key) {
-        Scratch scratch = SCRATCH.get();
-        try {
-            check((int) TRANSACTION_DELETE.invokeExact(transaction, table, scratch.key(key), (long) key.length, scratch.first, scratch.error), scratch);
-            return scratch.slots.get(JAVA_BOOLEAN, 8);
-        } catch (Throwable error) {
-            throw thrown(error);
-        }
-    }
-
-    static long snapshotTake(long store) {
+    @Override
+    public long snapshotTake(long store) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) SNAPSHOT_TAKE.invokeExact(store, scratch.first, scratch.error), scratch);
@@ -464,7 +468,7 @@ final class Calls {
     /** Fills a `qpair_range_options` in the slots, and returns its address. */
     private static long bounds(Scratch scratch, byte[] from, byte[] to, int flags, long limit) {
         byte[] low = from == null ? new byte[0] : from;
-        long keys = scratch.key(low, to);
+        long keys = scratch.key(low, to).address();
         MemorySegment slots = scratch.slots;
         int at = 24;
         slots.set(JAVA_LONG, at, 72);
@@ -479,8 +483,8 @@ final class Calls {
         return slots.address() + at;
     }
 
-    /** Begins a range of a table, or as a snapshot has it if {@code snapshot} is not 0. */
-    static long range(long snapshot, long table, byte[] from, byte[] to, int flags, long limit) {
+    @Override
+    public long range(long snapshot, long table, byte[] from, byte[] to, int flags, long limit) {
         Scratch scratch = SCRATCH.get();
         try {
             long options = bounds(scratch, from, to, flags, limit);
@@ -493,8 +497,8 @@ final class Calls {
         }
     }
 
-    /** Returns the next record of a range, or null after the last one. */
-    static Entry rangeNext(long range) {
+    @Override
+    public Entry rangeNext(long range) {
         Scratch scratch = SCRATCH.get();
         MemorySegment slots = scratch.slots;
         long at = slots.address() + 24;
@@ -510,7 +514,8 @@ final class Calls {
         }
     }
 
-    static long deleteRange(long table, byte[] from, byte[] to) {
+    @Override
+    public long deleteRange(long table, byte[] from, byte[] to) {
         Scratch scratch = SCRATCH.get();
         try {
             check((int) DELETE_RANGE.invokeExact(table, bounds(scratch, from, to, 0, 0), scratch.first, scratch.error), scratch);
@@ -518,9 +523,5 @@ final class Calls {
         } catch (Throwable error) {
             throw thrown(error);
         }
-    }
-
-    static byte[] utf8(String text) {
-        return text.getBytes(StandardCharsets.UTF_8);
     }
 }
