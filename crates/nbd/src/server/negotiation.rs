@@ -1,7 +1,11 @@
 //! The negotiation: the client asks for exports and features until it chooses an export.
 //!
-//! Invariant: a negotiation keeps at most one option, of at most [`OPTION_BYTES_MAX`] bytes.
-//! Longer options are refused and skipped.
+//! Invariants:
+//! - a negotiation keeps at most one option, of at most [`OPTION_BYTES_MAX`] bytes; longer options
+//!   are refused and skipped;
+//! - where TLS is required, nothing that came before it has an effect after it: only
+//!   NBD_OPT_STARTTLS and NBD_OPT_ABORT are carried out in the open, and bytes behind
+//!   NBD_OPT_STARTTLS are not taken.
 
 use std::fmt;
 
@@ -56,8 +60,25 @@ pub enum Step {
     Continues,
     /// The transmission begins.
     Settled(Settled),
+    /// The client begins the handshake of TLS after it has read the answers. The negotiation
+    /// continues inside TLS, and takes no bytes until [`Negotiation::tls_begins`]. A client whose
+    /// next bytes are there already sent them before the answer: it is to be disconnected.
+    StartsTls,
     /// The client has ended the negotiation.
     Ended,
+}
+
+/// The state of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tls {
+    /// The server has none.
+    #[default]
+    Absent,
+    /// The client must start it.
+    Required,
+    /// The client has asked for it, and its next bytes are inside.
+    Starting,
+    Active,
 }
 
 /// The reason for which a client is disconnected.
@@ -83,6 +104,7 @@ pub struct Negotiation {
     extended: bool,
     /// The export for which `base:allocation` was set.
     status_of: Option<usize>,
+    tls: Tls,
 }
 
 impl Negotiation {
@@ -93,8 +115,28 @@ impl Negotiation {
         Self::default()
     }
 
+    /// Begins as [`Negotiation::begin`] does, with a client that must start TLS.
+    #[must_use]
+    pub fn begin_with_tls(output: &mut Vec<u8>) -> Self {
+        put_greeting(output);
+        Self { tls: Tls::Required, ..Self::default() }
+    }
+
+    /// Notes that the next bytes come from inside TLS.
+    pub fn tls_begins(&mut self) {
+        if self.tls == Tls::Starting {
+            self.tls = Tls::Active;
+        }
+    }
+
+    /// Whether the client has asked for TLS, and [`Negotiation::tls_begins`] was not called.
+    #[must_use]
+    pub fn starts_tls(&self) -> bool {
+        self.tls == Tls::Starting
+    }
+
     /// Takes bytes of the client and appends the answers to `output`. Stops after the message that
-    /// ends the negotiation, and when `output` has 64 KiB. Removes the bytes that it has taken from
+    /// ends the negotiation or starts TLS, and when `output` has 64 KiB. Removes the bytes that it has taken from
     /// `bytes`.
     ///
     /// # Errors
@@ -105,7 +147,7 @@ impl Negotiation {
         exports: &dyn Exports,
         output: &mut Vec<u8>,
     ) -> Result<Step, Fault> {
-        while output.len() < ANSWERS_BYTES_MAX {
+        while output.len() < ANSWERS_BYTES_MAX && !self.starts_tls() {
             let skipped = bytes.len().min(self.skip as usize);
             *bytes = &bytes[skipped..];
             self.skip -= skipped as u32;
@@ -122,16 +164,17 @@ impl Negotiation {
                 let input = std::mem::take(&mut self.input);
                 let number = be::u32_at(&input, 8);
                 let step = self.option(number, &input[OPTION_BYTES..], exports, output)?;
+                self.input = input;
+                self.input.clear();
                 if step != Step::Continues {
                     return Ok(step);
                 }
-                self.input = input;
-                self.input.clear();
             } else if be::u32_at(&self.input, 12) > OPTION_BYTES_MAX {
                 let number = be::u32_at(&self.input, 8);
                 if number == option::EXPORT_NAME {
                     return Err(Fault("the client sent a name that is too long"));
                 }
+                // Also where TLS is required: the answer tells nothing of exports.
                 put_answer(output, number, answer::TOO_BIG, b"the option is too long");
                 self.skip = be::u32_at(&self.input, 12);
                 self.input.clear();
@@ -201,6 +244,24 @@ impl Negotiation {
     ) -> Result<Step, Fault> {
         let mut put = |kind, text: &str| put_answer(output, number, kind, text.as_bytes());
         match number {
+            option::STARTTLS => match self.tls {
+                Tls::Required if data.is_empty() => {
+                    // Nothing that was agreed on in the open holds inside TLS.
+                    (self.structured, self.extended, self.status_of) = (false, false, None);
+                    self.tls = Tls::Starting;
+                    put(answer::ACK, "");
+                    return Ok(Step::StartsTls);
+                }
+                Tls::Required => put(answer::INVALID, "the option takes no data"),
+                Tls::Absent => put(answer::UNSUPPORTED, "this server has no TLS"),
+                Tls::Starting | Tls::Active => put(answer::INVALID, "TLS is in use"),
+            },
+            option::EXPORT_NAME if self.tls == Tls::Required => {
+                return Err(Fault("the client asked for an export without TLS"));
+            }
+            number if self.tls == Tls::Required && number != option::ABORT => {
+                put(answer::TLS_REQUIRED, "this server requires TLS");
+            }
             option::EXPORT_NAME => {
                 let name = std::str::from_utf8(data).ok();
                 let Some((at, export)) = name.and_then(|name| exports.find(name)) else {
@@ -398,6 +459,68 @@ mod tests {
         let settled = Settled { export: 0, style: Style::Simple, has_status: false };
         let (end, output) = feed(&bytes);
         assert_eq!((end, output.len()), (Ok(Step::Settled(settled)), 18 + 10));
+    }
+
+    /// Returns a negotiation that requires TLS and has taken these options, its last step and the
+    /// types of its answers.
+    fn open(options: &[(u32, &[u8])]) -> (Negotiation, Result<Step, Fault>, Vec<u32>) {
+        let (mut greeting, mut answers) = (Vec::new(), Vec::new());
+        let mut negotiation = Negotiation::begin_with_tls(&mut greeting);
+        let mut step = negotiation.take(&mut &[0, 0, 0, 3][..], &One, &mut greeting);
+        for (number, data) in options {
+            let (mut bytes, mut output) = (Vec::new(), Vec::new());
+            put_option(&mut bytes, *number, data);
+            let mut rest = &bytes[..];
+            step = negotiation.take(&mut rest, &One, &mut output);
+            if !output.is_empty() {
+                answers.push(be::u32_at(&output, 12));
+            }
+        }
+        (negotiation, step, answers)
+    }
+
+    #[test]
+    fn nothing_but_tls_is_to_be_had_where_it_is_required() {
+        let name = go();
+        let options: [(u32, &[u8]); 8] = [
+            (option::LIST, &[]),
+            (option::GO, &name),
+            (option::INFO, &name),
+            (option::STRUCTURED_REPLY, &[]),
+            (option::EXTENDED_HEADERS, &[]),
+            (option::SET_META_CONTEXT, &name),
+            (option::LIST_META_CONTEXT, &name),
+            (77, &[]),
+        ];
+        let (_, step, answers) = open(&options);
+        assert_eq!((step, answers), (Ok(Step::Continues), vec![answer::TLS_REQUIRED; 8]));
+        assert!(open(&[(option::EXPORT_NAME, b"disk")]).1.is_err());
+        assert_eq!(open(&[(option::ABORT, b"")]).1, Ok(Step::Ended));
+        assert_eq!(open(&[(option::STARTTLS, b"x")]).2, [answer::INVALID]);
+    }
+
+    #[test]
+    fn nothing_from_before_tls_holds_inside() {
+        let (mut negotiation, step, answers) =
+            open(&[(option::STRUCTURED_REPLY, &[]), (option::STARTTLS, &[])]);
+        assert_eq!(step, Ok(Step::StartsTls));
+        assert_eq!(answers, [answer::TLS_REQUIRED, answer::ACK]);
+        // Bytes in the open behind the option, as an attacker would put them there.
+        let mut injected = Vec::new();
+        put_option(&mut injected, option::STRUCTURED_REPLY, &[]);
+        let (mut rest, mut output) = (&injected[..], Vec::new());
+        assert_eq!(negotiation.take(&mut rest, &One, &mut output), Ok(Step::Continues));
+        assert_eq!((rest.len(), output.len()), (injected.len(), 0), "nothing was taken");
+        assert!(negotiation.starts_tls());
+        negotiation.tls_begins();
+        let mut bytes = Vec::new();
+        put_option(&mut bytes, option::STARTTLS, &[]);
+        put_option(&mut bytes, option::GO, &go());
+        let mut output = Vec::new();
+        let step = negotiation.take(&mut &bytes[..], &One, &mut output);
+        let settled = Settled { export: 0, style: Style::Simple, has_status: false };
+        assert_eq!(step, Ok(Step::Settled(settled)));
+        assert_eq!(be::u32_at(&output, 12), answer::INVALID, "TLS inside TLS");
     }
 
     #[test]

@@ -440,6 +440,17 @@ pub(super) const SCHEMAS: &[Schema] = &[
             NBD_ADDRESS,
             need("bdev_names", Texts, "The devices; the first is also the default export."),
             may("readonly", Flag, "Clients cannot write."),
+            may(
+                "tls_certificate",
+                Text,
+                "A file with the server's certificate in PEM. With it, clients must use TLS.",
+            ),
+            may("tls_key", Text, "The file with the certificate's private key."),
+            may(
+                "tls_client_ca",
+                Text,
+                "A file with the certificate authorities of clients; without it, clients need no certificate.",
+            ),
         ],
         "the address; with the port that was chosen if the port was 0",
     ),
@@ -453,7 +464,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "nbd_get_servers",
         "Lists the servers of `nbd_create_server`. qpair's own.",
         &[],
-        "addresses, exports and the numbers of connections",
+        "addresses, exports, the numbers of connections, and whether clients must use TLS",
     ),
     of(
         "nvmf_create_subsystem",

@@ -17,7 +17,7 @@ use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
     BlkOptions, ConfigChange, ConfigFault, HostPort, Manager, MetricsAddress, MetricsServer,
-    NbdAddress, OpenFile, RpcServer, Target, TargetOptions,
+    NbdAddress, OpenFile, RpcServer, Target, TargetOptions, TlsFiles,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
@@ -76,6 +76,9 @@ Examples:
   qpair target --folder /run/qpair --disk data=data.img --nbd unix:/run/qpair/nbd.sock
   nbdinfo 'nbd+unix:///data?socket=/run/qpair/nbd.sock'
 
+  qpair target --folder /run/qpair --disk data=data.img --nbd tcp:0.0.0.0 --tls-certificate cert.pem --tls-key key.pem
+  nbdinfo 'nbds://HOST/data?tls-certificates=FOLDER'
+
   qpair target --folder /run/qpair --disk data=data.img --nvme-tcp 0.0.0.0:4420
   nvme connect -t tcp -a HOST -n nqn.2026-11.invalid.qpair:target
 
@@ -104,6 +107,18 @@ pub(crate) struct TargetCommand {
     /// vhost-user
     #[arg(long, value_name = "ADDRESS", requires = "disk")]
     nbd: Option<NbdAddress>,
+
+    /// Require TLS of NBD clients, with the certificate in this file (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["nbd", "tls_key"])]
+    tls_certificate: Option<PathBuf>,
+
+    /// File with the private key of --tls-certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// Require a certificate of NBD clients too, by an authority in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_ca: Option<PathBuf>,
 
     /// Serve the disks to hosts over NVMe/TCP at HOST:PORT, as namespaces of one subsystem, and not
     /// by vhost-user
@@ -298,7 +313,7 @@ impl TargetCommand {
         if let Some(address) = &self.nbd {
             let names: Vec<String> = self.disk.iter().map(|(name, _)| name.clone()).collect();
             manager
-                .serve_nbd(address, &names, self.read_only)
+                .serve_nbd(address, &names, self.read_only, self.tls_files().as_ref())
                 .map_err(|what| Failure::new(Exit::Failed, what))?;
         }
         if let Some(address) = &self.nvme_tcp {
@@ -317,6 +332,11 @@ impl TargetCommand {
             manager.load(&config).map_err(|error| wrong(&error))?;
         }
         Ok(manager)
+    }
+
+    fn tls_files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_certificate.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
     }
 
     /// Opens the device of a disk. Disks that are slices of one device share it.
