@@ -136,6 +136,13 @@ impl Session {
         Ok(taken)
     }
 
+    /// Tells the peer that this is the last message, as far as the socket takes it at once.
+    pub fn close(&mut self, socket: impl AsFd) {
+        self.0.send_close_notify();
+        // The connection ends in any case.
+        let _ = self.flush(socket.as_fd());
+    }
+
     /// Whether records wait until the socket takes them.
     #[must_use]
     pub fn has_output(&self) -> bool {

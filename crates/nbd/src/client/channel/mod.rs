@@ -351,6 +351,9 @@ impl Drop for NbdChannel {
         if self.is_up() {
             leave.put(&mut self.output, false);
             self.send();
+            if let Some(session) = &mut self.wire.tls {
+                session.close(&self.wire.socket);
+            }
         }
     }
 }

@@ -66,6 +66,9 @@ impl Hall {
     fn conclude(&mut self, slot: usize) {
         let Some(client) = &mut self.clients[slot] else { return };
         if client.is_leaving && client.busy() == 0 && !client.has_output() {
+            if let Some(session) = &mut client.tls {
+                session.close(&client.stream);
+            }
             client.is_dead = true;
         }
         if !client.is_dead {
