@@ -1,10 +1,13 @@
 //! Subsystems, their namespaces, and their controllers for drivers.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
+use qpair_nvme_auth::{Group, Hash, Policy};
 use qpair_nvme_tcp::HostPort;
 use serde_json::{Value, json};
 
+use super::keyring::KEYRING;
 use super::manager::Manager;
 use super::methods::kept;
 use super::params::{Failure, Params, Result};
@@ -13,6 +16,8 @@ use crate::nvmf::{SubsystemInfo, Transport};
 
 const VFIOUSER: &str = "VFIOUSER";
 const TCP: &str = "TCP";
+/// The name of the configuration of authentications in the list of calls.
+const POLICY: &str = "authentication";
 /// The number of namespaces of a subsystem if the call does not set it.
 const NAMESPACES: u64 = 32;
 const NAMESPACES_MAX: u64 = 1024;
@@ -313,9 +318,15 @@ pub(super) fn nvmf_subsystem_remove_listener(
 
 pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> Result<Value> {
     let (nqn, host) = (params.name("nqn")?, params.name("host")?);
+    let (key, controller_key) = (params.text("dhchap_key")?, params.text("dhchap_ctrlr_key")?);
     params.finish()?;
+    let keys = manager.host_keys(key.as_deref(), controller_key.as_deref())?;
     let mut is_new = true;
     let mut nvmf = manager.nvmf();
+    // Before the host may connect.
+    if keys.is_some() {
+        nvmf.set_keys(&nqn, &host, keys).map_err(failed)?;
+    }
     nvmf.change_hosts(&nqn, |hosts| {
         if let Some(hosts) = hosts {
             is_new = hosts.insert(host.clone());
@@ -324,9 +335,61 @@ pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> 
     .map_err(failed)?;
     drop(nvmf);
     if is_new {
-        let params = kept(&[("nqn", json!(nqn)), ("host", json!(host))]);
+        let params = kept(&[
+            ("nqn", json!(nqn)),
+            ("host", json!(host)),
+            ("dhchap_key", json!(key)),
+            ("dhchap_ctrlr_key", json!(controller_key)),
+        ]);
         manager.made("nvmf", &host_of(&nqn, &host), "nvmf_subsystem_add_host", params);
     }
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_subsystem_set_keys(manager: &Manager, mut params: Params) -> Result<Value> {
+    let (nqn, host) = (params.name("nqn")?, params.name("host")?);
+    let (key, controller_key) = (params.text("dhchap_key")?, params.text("dhchap_ctrlr_key")?);
+    params.finish()?;
+    let keys = manager.host_keys(key.as_deref(), controller_key.as_deref())?;
+    let info = manager.nvmf().infos().into_iter().find(|info| info.nqn == nqn);
+    if !info.is_some_and(|info| info.hosts.is_none_or(|hosts| hosts.contains(&host))) {
+        return Err(Failure::params(format!("{host} is not a host of {nqn}")));
+    }
+    manager.nvmf().set_keys(&nqn, &host, keys).map_err(failed)?;
+    let what = host_of(&nqn, &host);
+    manager.unmade("nvmf", &what);
+    let params = kept(&[
+        ("nqn", json!(nqn)),
+        ("host", json!(host)),
+        ("dhchap_key", json!(key)),
+        ("dhchap_ctrlr_key", json!(controller_key)),
+    ]);
+    manager.made("nvmf", &what, "nvmf_subsystem_add_host", params);
+    Ok(json!(true))
+}
+
+pub(super) fn nvmf_set_config(manager: &Manager, mut params: Params) -> Result<Value> {
+    let (digests, groups) = (params.texts("dhchap_digests")?, params.texts("dhchap_dhgroups")?);
+    params.finish()?;
+    let mut policy = Policy::default();
+    let unknown = |name: &String| Failure::params(format!("{name} is not known"));
+    if let Some(names) = &digests {
+        let find = |name: &String| Hash::ALL.into_iter().find(|it| it.name() == name);
+        let found = names.iter().map(|name| find(name).ok_or_else(|| unknown(name)));
+        policy.hashes = found.collect::<Result<_>>()?;
+    }
+    if let Some(names) = &groups {
+        let find = |name: &String| Group::ALL.into_iter().find(|it| it.name() == name);
+        let found = names.iter().map(|name| find(name).ok_or_else(|| unknown(name)));
+        policy.groups = found.collect::<Result<_>>()?;
+    }
+    if policy.hashes.is_empty() || policy.groups.is_empty() {
+        return Err(Failure::params("an empty list would refuse all hosts with keys"));
+    }
+    manager.nvmf().set_policy(policy);
+    let params = kept(&[("dhchap_digests", json!(digests)), ("dhchap_dhgroups", json!(groups))]);
+    manager.unmade("nvmf", POLICY);
+    manager.made("nvmf", POLICY, "nvmf_set_config", params);
     Ok(json!(true))
 }
 
@@ -339,12 +402,26 @@ pub(super) fn nvmf_subsystem_remove_host(manager: &Manager, mut params: Params) 
         was_there = hosts.as_mut().is_none_or(|hosts| hosts.remove(&host));
     })
     .map_err(failed)?;
+    // A host that is no longer listed needs keys where any host may connect.
+    if nvmf.infos().iter().any(|info| info.nqn == nqn && info.hosts.is_some()) {
+        nvmf.set_keys(&nqn, &host, None).map_err(failed)?;
+    }
     drop(nvmf);
     if !was_there {
         return Err(Failure::params(format!("{host} is not a host of {nqn}")));
     }
     manager.unmade("nvmf", &host_of(&nqn, &host));
     Ok(json!(true))
+}
+
+/// A host that may connect over TCP, for the command line.
+#[derive(Clone, Debug, Default)]
+pub struct NvmeHost {
+    pub nqn: String,
+    /// The file with the key by which the host proves who it is; `None`: it need not.
+    pub key: Option<PathBuf>,
+    /// The file with the key by which the target proves who it is, if the host asks.
+    pub controller_key: Option<PathBuf>,
 }
 
 fn tcp_in_json(address: &HostPort) -> Value {
@@ -366,7 +443,7 @@ impl Manager {
         address: &HostPort,
         nqn: &str,
         names: &[String],
-        hosts: &[String],
+        hosts: &[NvmeHost],
     ) -> std::result::Result<HostPort, String> {
         let call = |method: &str, params: Value| {
             self.call(method, Some(params)).map_err(|failure| failure.message)
@@ -377,8 +454,23 @@ impl Manager {
         let all = hosts.is_empty();
         call("nvmf_create_subsystem", json!({"nqn": nqn, "allow_any_host": all}))?;
         for host in hosts {
-            call("nvmf_subsystem_add_host", json!({"nqn": nqn, "host": host}))?;
-            self.unmade("nvmf", &host_of(nqn, host));
+            let name = &host.nqn;
+            let mut names = Vec::new();
+            for (path, end) in [(&host.key, "host"), (&host.controller_key, "controller")] {
+                let Some(path) = path else {
+                    names.push(None);
+                    continue;
+                };
+                let key = format!("{name} {end}");
+                call("keyring_file_add_key", json!({"name": key, "path": path}))?;
+                self.unmade(KEYRING, &key);
+                names.push(Some(key));
+            }
+            let params = json!({
+                "nqn": nqn, "host": name, "dhchap_key": names[0], "dhchap_ctrlr_key": names[1],
+            });
+            call("nvmf_subsystem_add_host", params)?;
+            self.unmade("nvmf", &host_of(nqn, name));
         }
         for name in names {
             let namespace = json!({"bdev_name": name});
