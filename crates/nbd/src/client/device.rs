@@ -76,8 +76,10 @@ impl NbdDevice {
     /// `tcp:HOST[:PORT][/EXPORT]`. Without a name it is the server's default export.
     ///
     /// # Errors
-    /// `Invalid` for another name, and for files of TLS that cannot be used; `NotFound` for an export that does not exist; `Unsupported` for
-    /// a server that requires more than this client has; `Gone`; the errors of connecting.
+    /// `Invalid` for another name, and for files of TLS that cannot be used; `NotFound` for an
+    /// export that does not exist; `Unsupported` for a server that requires more than this client
+    /// has, or has no TLS although this client does; `Denied` for a certificate that one end does
+    /// not accept; `Gone`; the errors of connecting.
     pub fn open(name: &str, options: NbdOptions) -> Result<Self> {
         let (address, export) = split(name)?;
         let trust = options.tls.read(&address)?;

@@ -136,8 +136,8 @@ impl Negotiation {
     }
 
     /// Takes bytes of the client and appends the answers to `output`. Stops after the message that
-    /// ends the negotiation or starts TLS, and when `output` has 64 KiB. Removes the bytes that it has taken from
-    /// `bytes`.
+    /// ends the negotiation or starts TLS, and when `output` has 64 KiB. Removes the bytes that it
+    /// has taken from `bytes`.
     ///
     /// # Errors
     /// A fault, after which the client is disconnected.

@@ -86,8 +86,8 @@ impl NvmeTcpDevice {
     ///
     /// # Errors
     /// `Invalid` for another name; `NotFound` for a subsystem or namespace that does not exist;
-    /// `Denied` for a target that does not allow this host or is not the one whose key is known; `Unsupported` for a target that
-    /// requires more than this host has; the errors of connecting.
+    /// `Denied` for a target that does not allow this host or is not the one whose key is known;
+    /// `Unsupported` for a target that requires more than this host has; the errors of connecting.
     pub fn open(name: &str, options: NvmeTcpOptions) -> Result<Self> {
         let place: Place = name.parse()?;
         let name = format!("nvme:tcp:{place}");

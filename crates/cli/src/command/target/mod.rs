@@ -147,7 +147,8 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "NQN=FILE", requires = "nvme_tcp", value_parser = parse_key)]
     dhchap_key: Vec<(String, PathBuf)>,
 
-    /// Key by which the target proves who it is to a host of --dhchap-key that asks; may be repeated
+    /// Key by which the target proves who it is to a host of --dhchap-key that asks; may be
+    /// repeated
     #[arg(long, value_name = "NQN=FILE", requires = "dhchap_key", value_parser = parse_key)]
     dhchap_ctrlr_key: Vec<(String, PathBuf)>,
 
