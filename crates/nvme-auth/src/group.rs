@@ -62,7 +62,8 @@ impl Group {
 
     /// Returns the prime of the group, or `None` for the null group.
     ///
-    /// The prime is 2^b - 2^(b-64) + (floor(2^(b-130) e) + X) 2^64 - 1, with a small X of each group.
+    /// The prime is 2^b - 2^(b-64) + (floor(2^(b-130) e) + X) 2^64 - 1, with a small X of each
+    /// group.
     fn prime(self) -> Option<Vec<u8>> {
         let offset: u32 = match self {
             Self::Null => return None,
