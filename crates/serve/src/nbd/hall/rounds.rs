@@ -36,7 +36,7 @@ impl Hall {
                     false => client.send(),
                 };
                 match sent {
-                    Ok(0) if client.starts_tls() && client.output.is_empty() => {
+                    Ok(0) if client.starts_tls() && client.output.is_empty() && !client.is_dead => {
                         self.start_tls(slot);
                     }
                     Ok(0) if client.input.len() == before => break,
