@@ -23,9 +23,11 @@ use super::nvme::{
 };
 use super::nvmf::{
     nvmf_create_subsystem, nvmf_create_transport, nvmf_delete_subsystem, nvmf_delete_transport,
-    nvmf_get_subsystems, nvmf_set_config, nvmf_subsystem_add_host, nvmf_subsystem_add_listener,
-    nvmf_subsystem_add_ns, nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener,
-    nvmf_subsystem_remove_ns, nvmf_subsystem_set_keys,
+    nvmf_get_subsystems, nvmf_subsystem_add_listener, nvmf_subsystem_add_ns,
+    nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
+};
+use super::nvmf_hosts::{
+    nvmf_set_config, nvmf_subsystem_add_host, nvmf_subsystem_remove_host, nvmf_subsystem_set_keys,
 };
 use super::params::{Failure, Params, Result};
 use super::scsi::{
