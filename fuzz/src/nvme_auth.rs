@@ -35,6 +35,6 @@ fuzz_target!(|input: (u8, Vec<Vec<u8>>)| {
         assert!(host.finish(bytes).is_err());
         assert!(!controller.is_authenticated());
     }
-    let text = String::from_utf8_lossy(messages.first().map_or(&[], |it| it));
+    let text = String::from_utf8_lossy(messages.first().map_or(&[][..], |it| &it[..]));
     let _ = Secret::parse(&text);
 });
