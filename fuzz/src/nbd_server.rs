@@ -26,7 +26,12 @@ impl Exports for Two {
 fuzz_target!(|input: (u8, Vec<u8>)| {
     let (piece, bytes) = input;
     let (mut output, mut settled) = (Vec::new(), None);
-    let mut negotiation = Negotiation::begin(&mut output);
+    // Half of the inputs are for a server that requires TLS.
+    let mut negotiation = match piece < 128 {
+        true => Negotiation::begin(&mut output),
+        false => Negotiation::begin_with_tls(&mut output),
+    };
+    let piece = piece % 128;
     let mut at = 0;
     while at < bytes.len() && settled.is_none() {
         let end = bytes.len().min(at + usize::from(piece).max(1));
@@ -35,6 +40,7 @@ fuzz_target!(|input: (u8, Vec<u8>)| {
             // Nothing is left, unless there were many answers.
             Ok(Step::Continues) => assert!(part.is_empty() || output.len() >= 64 << 10),
             Ok(Step::Settled(it)) => settled = Some(it),
+            Ok(Step::StartsTls) => negotiation.tls_begins(),
             Ok(Step::Ended) | Err(_) => return,
         }
         at = end - part.len();

@@ -6,13 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use qpair_block::{BlockDevice, DeviceSpec, Error, ErrorKind, Opener, Result, SharedWay};
-use qpair_nbd::{NbdDevice, NbdOptions};
 use qpair_nvme::{Controller, NvmeAddress, NvmeDevice};
 use qpair_pci::TimeoutPolicy;
 use qpair_pci::sysfs::Root;
 
 use crate::adaptive::Adaptive;
-use crate::{nvme, nvme_tcp, scsi, soft, vhost_user};
+use crate::{nbd, nvme, nvme_tcp, scsi, soft, vhost_user};
 
 /// The drivers of a program and the devices that they have open.
 ///
@@ -68,7 +67,7 @@ impl Drivers {
         match driver {
             "scsi" => Ok(self.scsi_disk(name)?),
             "vhost-user" => vhost_user::open(name, self.timeout_policy()),
-            "nbd" => Ok(Arc::new(NbdDevice::open(name, NbdOptions::default())?)),
+            "nbd" => nbd::open(name),
             _ => match nvme_tcp::split(name).filter(|_| driver == "nvme") {
                 Some(split) => nvme_tcp::open(split),
                 None => Ok(Adaptive::over(self.nvme_device(driver, name)?)),

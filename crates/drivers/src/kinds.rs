@@ -9,7 +9,7 @@ use qpair_softdev::faults::Plan;
 use qpair_softdev::flash::Profile;
 use qpair_softdev::{SoftHbaOptions, SoftNvmeOptions};
 
-use crate::{nvme_tcp, scsi, soft, vhost_user};
+use crate::{nbd, nvme_tcp, scsi, soft, vhost_user};
 
 /// Keys that are written together, with what they are for.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ pub fn sections() -> Vec<Section> {
                 add(kind.word, form, about, nvme_tcp::KEYS.rows());
             }
             "vhost-user" => this(vhost_user::KEYS.rows()),
+            "nbd" => this(nbd::KEYS.rows()),
             "softnvme" => {
                 this([SoftNvmeOptions::rows(), soft::KEYS.rows()].concat());
                 let form = "softnvme:profile=NAME[,KEYS]";
@@ -161,6 +162,7 @@ mod tests {
         round_trips(&Profile::KEYS);
         round_trips(&Plan::KEYS);
         round_trips(&vhost_user::KEYS);
+        round_trips(&nbd::KEYS);
         round_trips(&nvme_tcp::KEYS);
         round_trips(&scsi::KEYS);
         for row in SoftNvmeOptions::rows() {

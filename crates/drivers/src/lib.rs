@@ -16,6 +16,7 @@ mod adaptive;
 mod drivers;
 mod kinds;
 mod loan;
+mod nbd;
 mod nvme;
 mod nvme_tcp;
 mod scsi;

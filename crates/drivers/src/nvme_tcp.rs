@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
-use qpair_block::keys::{Key, Keys, key, millis, one_of, split_driver_options};
+use qpair_block::keys::{Key, Keys, key, millis, one_of, quoted};
 use qpair_block::{BlockDevice, Result};
 use qpair_nvme_tcp::{NvmeTcpDevice, NvmeTcpOptions};
 
 /// Returns the options and the place in the name of a device of the NVMe driver; `None` if the name
 /// is that of a controller which is not reached over TCP.
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
-    let (options, rest) = split_driver_options(name);
-    Some((options, rest.strip_prefix("tcp:")?))
+    // Options hold paths and names, and so slashes and colons.
+    match name.find(":tcp:") {
+        Some(at) if name[..at].contains('=') => Some((&name[..at], &name[at + ":tcp:".len()..])),
+        _ => Some(("", name.strip_prefix("tcp:")?)),
+    }
 }
 
 pub(crate) fn open((options, place): (&str, &str)) -> Result<Arc<dyn BlockDevice>> {
@@ -30,6 +33,12 @@ const TABLE: &[Key<NvmeTcpOptions>] = &[
     key("keep_alive_ms", "time after which the target may give this host up", |o| {
         millis(&mut o.keep_alive)
     }),
+    key("dhchap_key", "the file with the key by which this host proves who it is", |o| {
+        quoted(&mut o.dhchap_key, "a file that only its owner may read")
+    }),
+    key("dhchap_ctrlr_key", "the file with the key by which the target must prove the same", |o| {
+        quoted(&mut o.dhchap_ctrlr_key, "a file that only its owner may read")
+    }),
 ];
 
 /// The keys of the options.
@@ -47,6 +56,9 @@ mod tests {
         let options = KEYS.read(options).unwrap();
         assert_eq!((options.digests.bits(), options.timeout.as_millis()), (1, 7));
         assert_eq!(place, "h:4420/nqn.a:b");
+        let name = "dhchap_key=/etc/a b/key:tcp:h:4420/nqn.a=b";
+        assert_eq!(split(name), Some(("dhchap_key=/etc/a b/key", "h:4420/nqn.a=b")));
+        assert_eq!(split("tcp:h:4420/nqn=a:tcp:b"), Some(("", "h:4420/nqn=a:tcp:b")));
         assert!(split("0000:3b:00.0").is_none() && split("wait=sleep:0000:3b:00.0").is_none());
         for name in ["tcp:h", "tea=1:tcp:h:1/n", "data_digest=7:tcp:h:1/n"] {
             let error = open(split(name).unwrap()).unwrap_err();

@@ -47,7 +47,8 @@ impl Liars {
         let any = HostPort { host: "127.0.0.1".into(), port: 0 };
         let nvme_tcp = target.serve_nvme_tcp(&any, NQN, &[disk()?]).map_err(said)?;
         let export = NbdExport { disk: disk()?, read_only: false };
-        let nbd = target.serve_nbd(&NbdAddress::Tcp("127.0.0.1".into(), 0), vec![export]);
+        let at = NbdAddress::Tcp("127.0.0.1".into(), 0);
+        let nbd = target.serve_nbd(&at, vec![export], None);
         let NbdAddress::Tcp(_, nbd) = nbd.map_err(said)? else {
             return Err("an NBD server listens elsewhere".to_owned());
         };
@@ -83,7 +84,8 @@ impl Liars {
         let relay = Relay::start(genuine, wrong, one_in, seed)?;
         let open = |port: u16, limit| -> Option<Box<dyn BlockDevice>> {
             if is_nbd {
-                let options = NbdOptions { timeout: limit, request_timeout: limit };
+                let options =
+                    NbdOptions { timeout: limit, request_timeout: limit, ..NbdOptions::default() };
                 let device = NbdDevice::open(&format!("tcp:127.0.0.1:{port}/liar"), options);
                 return Some(Box::new(device.ok()?));
             }

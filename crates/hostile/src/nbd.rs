@@ -48,7 +48,7 @@ impl Nbd {
         let socket = folder.join("s");
         let target = Target::new(TargetOptions::default()).map_err(said)?;
         let exports = vec![disk("attacked")?, disk("quiet")?];
-        target.serve_nbd(&NbdAddress::Unix(socket.clone()), exports).map_err(said)?;
+        target.serve_nbd(&NbdAddress::Unix(socket.clone()), exports, None).map_err(said)?;
         let driver = connect(&socket, "quiet")?;
         let (kept, quiet) = (Vec::new(), Blocks::new(seed));
         Ok(Self { target, socket, folder, kept, quiet, driver })

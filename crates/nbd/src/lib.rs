@@ -17,4 +17,4 @@ pub mod server;
 pub mod wire;
 
 pub use address::Address;
-pub use client::{NbdDevice, NbdOptions};
+pub use client::{NbdDevice, NbdOptions, NbdTls};

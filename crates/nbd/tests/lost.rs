@@ -72,7 +72,11 @@ impl Server {
     }
 
     fn open(&self, request_timeout: Duration) -> NbdDevice {
-        let options = NbdOptions { timeout: Duration::from_millis(500), request_timeout };
+        let options = NbdOptions {
+            timeout: Duration::from_millis(500),
+            request_timeout,
+            ..NbdOptions::default()
+        };
         NbdDevice::open(&format!("unix:{}", self.socket.display()), options).unwrap()
     }
 

@@ -21,6 +21,8 @@ pub const NQN_BYTES_MAX: usize = 223;
 pub const ANY_CONTROLLER: u16 = 0xFFFF;
 /// Flag of Connect: the host disables flow control of the submission queue.
 pub const NO_FLOW_CONTROL: u8 = 1 << 2;
+/// Flag of the answer to Connect: the host must authenticate (ATR).
+pub const AUTHENTICATION_REQUIRED: u32 = 1 << 17;
 /// The head of the submission queue in completions without flow control.
 pub const NO_SQ_HEAD: u16 = 0xFFFF;
 
@@ -29,6 +31,8 @@ pub mod fctype {
     pub const PROPERTY_SET: u8 = 0x00;
     pub const CONNECT: u8 = 0x01;
     pub const PROPERTY_GET: u8 = 0x04;
+    pub const AUTHENTICATION_SEND: u8 = 0x05;
+    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
     pub const DISCONNECT: u8 = 0x08;
 }
 
@@ -84,6 +88,22 @@ impl Command {
         let mut command = Self::new(FABRICS, fctype.into());
         command.0[0] |= WITH_SGL;
         command
+    }
+
+    /// Makes an Authentication Send or Authentication Receive command. The command's data pointer
+    /// names the data, which has `len_bytes`.
+    #[must_use]
+    pub fn authentication(fctype: u8, protocol: u32, len_bytes: u32) -> Self {
+        let mut command = Self::fabrics(fctype);
+        (command.0[10], command.0[11]) = (protocol, len_bytes);
+        command
+    }
+
+    /// Whether the command is part of an authentication.
+    #[must_use]
+    pub fn is_authentication(&self) -> bool {
+        self.opcode() == FABRICS
+            && matches!(self.fctype(), fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE)
     }
 
     /// Makes a Property Get command. Properties are registers, of 4 bytes or of 8.

@@ -42,6 +42,7 @@ impl Status {
     pub const CONTROLLER_BUSY: Self = Self::passing(1, 0x81);
     pub const CONNECT_INVALID_PARAMETER: Self = Self::lasting(1, 0x82);
     pub const CONNECT_INVALID_HOST: Self = Self::lasting(1, 0x84);
+    pub const AUTHENTICATION_REQUIRED: Self = Self::lasting(1, 0x91);
     pub const WRITE_FAULT: Self = Self::passing(2, 0x80);
     pub const UNRECOVERED_READ_ERROR: Self = Self::lasting(2, 0x81);
     pub const COMPARE_FAILURE: Self = Self::lasting(2, 0x85);

@@ -41,9 +41,10 @@ pub use metrics::{MetricsAddress, MetricsServer, escaped, put_metric};
 pub use nbd::{NbdExport, NbdServerInfo};
 pub use qpair_nbd::Address as NbdAddress;
 pub use qpair_nvme_tcp::HostPort;
+pub use qpair_tls::ServerFiles as TlsFiles;
 pub use rpc::{
-    ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, RpcCounters, RpcLimits, RpcServer,
-    reference,
+    ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, NvmeHost, RpcCounters, RpcLimits,
+    RpcServer, reference,
 };
 pub use target::{Backend, BlkOptions, ExportInfo, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

@@ -55,7 +55,7 @@ pub const KINDS: [Kind; 14] = [
     kind("vhost-user", "vhost-user:[KEYS:]PATH", "a disk of another process", Vec::new),
     kind(
         "nbd",
-        "nbd:unix:PATH[/EXPORT] or nbd:tcp:HOST[:PORT][/EXPORT]",
+        "nbd:[KEYS:]unix:PATH[/EXPORT] or nbd:[KEYS:]tcp:HOST[:PORT][/EXPORT]",
         "a disk that a server exports by NBD",
         Vec::new,
     ),

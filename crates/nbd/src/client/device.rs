@@ -14,6 +14,7 @@ use qpair_block::{
 use super::channel::{NbdChannel, Setting};
 use super::handshake::Facts;
 use super::peer::Peer;
+use super::tls::NbdTls;
 use crate::Address;
 use crate::wire::export_flag as flag;
 
@@ -27,11 +28,17 @@ pub struct NbdOptions {
     /// The time limit of a request, and of connecting again to a server that has gone. Default:
     /// 30 s.
     pub request_timeout: Duration,
+    /// The files for TLS. Default: no TLS.
+    pub tls: NbdTls,
 }
 
 impl Default for NbdOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5), request_timeout: Duration::from_secs(30) }
+        Self {
+            timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(30),
+            tls: NbdTls::default(),
+        }
     }
 }
 
@@ -69,11 +76,15 @@ impl NbdDevice {
     /// `tcp:HOST[:PORT][/EXPORT]`. Without a name it is the server's default export.
     ///
     /// # Errors
-    /// `Invalid` for another name; `NotFound` for an export that does not exist; `Unsupported` for
-    /// a server that requires more than this client has; `Gone`; the errors of connecting.
+    /// `Invalid` for another name, and for files of TLS that cannot be used; `NotFound` for an
+    /// export that does not exist; `Unsupported` for a server that requires more than this client
+    /// has, or has no TLS although this client does; `Denied` for a certificate that one end does
+    /// not accept; `Gone`; the errors of connecting.
     pub fn open(name: &str, options: NbdOptions) -> Result<Self> {
         let (address, export) = split(name)?;
-        let peer = Peer { address, export: export.to_owned(), timeout: options.timeout };
+        let trust = options.tls.read(&address)?;
+        let is_private = trust.is_some();
+        let peer = Peer { address, export: export.to_owned(), trust, timeout: options.timeout };
         let (_, facts) = peer.connect()?;
         let name = format!("nbd:{name}");
         let block = facts.block_bytes;
@@ -82,7 +93,12 @@ impl NbdDevice {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let has = |bit: u16| facts.flags & bit != 0;
-        let framing = if facts.structured { "structured replies" } else { "simple replies" };
+        let framing = match (facts.structured, is_private) {
+            (true, false) => "structured replies",
+            (false, false) => "simple replies",
+            (true, true) => "structured replies, TLS",
+            (false, true) => "simple replies, TLS",
+        };
         let info = DeviceInfo {
             name,
             interface: "nbd".into(),
@@ -146,7 +162,7 @@ impl BlockDevice for NbdDevice {
             return Err(Error::new(ErrorKind::Busy, context)
                 .hint("use one worker, or let the server allow several (qemu-nbd --shared=0)"));
         }
-        let (socket, facts) = self.peer.connect()?;
+        let (wire, facts) = self.peer.connect()?;
         if facts.size_bytes < self.facts.size_bytes || facts.block_bytes != self.facts.block_bytes {
             let context = format!("{} has changed since it was opened", self.info.name);
             return Err(Error::new(ErrorKind::Gone, context).hint("open it again"));
@@ -159,7 +175,7 @@ impl BlockDevice for NbdDevice {
             resets: self.resets.clone(),
             writes: self.writes.clone(),
         };
-        Ok(Box::new(NbdChannel::new(socket, facts, setting, options, count)?))
+        Ok(Box::new(NbdChannel::new(wire, facts, setting, options, count)?))
     }
 }
 

@@ -8,11 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_tls::Session;
 use qpair_wire::be;
 use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
+use super::peer::Peer;
+use super::tls::{Trust, Wire};
 use crate::Address;
 use crate::wire::handshake::{
     GREETING, GREETING_BYTES, OPTION, OPTION_REPLY, OPTION_REPLY_BYTES, answer, info, option,
@@ -37,39 +40,41 @@ pub(super) struct Facts {
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// Connects to a server and chooses an export. Returns the socket, which does not block.
-pub(super) fn connect(
-    address: &Address,
-    export: &str,
-    timeout: Duration,
-) -> Result<(OwnedFd, Facts)> {
-    match address {
-        Address::Unix(path) => choose(connect_unix(path, timeout), address, export, timeout),
-        Address::Tcp(host, port) => {
-            choose(connect_tcp(host, *port, timeout), address, export, timeout)
-        }
+/// Connects to a server and chooses an export.
+pub(super) fn connect(peer: &Peer) -> Result<(Wire, Facts)> {
+    match &peer.address {
+        Address::Unix(path) => choose(connect_unix(path, peer.timeout), peer),
+        Address::Tcp(host, port) => choose(connect_tcp(host, *port, peer.timeout), peer),
     }
 }
 
 /// Chooses an export on a new connection.
 fn choose<S: Read + Write + AsFd + Into<OwnedFd>>(
     connected: io::Result<S>,
-    address: &Address,
-    export: &str,
-    timeout: Duration,
-) -> Result<(OwnedFd, Facts)> {
+    peer: &Peer,
+) -> Result<(Wire, Facts)> {
+    let Peer { address, export, timeout, .. } = peer;
     let failed = |cause: io::Error| {
         let error = Error::os(cause, format!("{address}: connecting to an NBD server"));
         error.hint("start the server, or correct the address")
     };
     let mut stream = connected.map_err(failed)?;
     for direction in [Timeout::Recv, Timeout::Send] {
-        let set = set_socket_timeout(&stream, direction, Some(timeout));
+        let set = set_socket_timeout(&stream, direction, Some(*timeout));
         set.map_err(|errno| failed(errno.into()))?;
     }
-    let facts = negotiate(&mut stream, address, export)?;
+    let found = match &peer.trust {
+        None => greet(&mut stream)
+            .and_then(|()| exchange(&mut stream, export))
+            .map(|facts| (None, facts)),
+        Some(trust) => start_tls(&mut stream, trust).and_then(|mut session| {
+            let facts = exchange(&mut session.blocking(&mut stream), export)?;
+            Ok((Some(Box::new(session)), facts))
+        }),
+    };
+    let (tls, facts) = found.map_err(|refusal| refused(address, export, refusal))?;
     ioctl_fionbio(&stream, true).map_err(|errno| failed(errno.into()))?;
-    Ok((stream.into(), facts))
+    Ok((Wire { socket: stream.into(), tls }, facts))
 }
 
 /// Connects as `UnixStream::connect` does, and waits no longer than `timeout` for a server that
@@ -94,22 +99,27 @@ fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream
     Err(last)
 }
 
-fn negotiate(stream: &mut dyn Stream, address: &Address, export: &str) -> Result<Facts> {
-    exchange(stream, export).map_err(|(kind, cause)| {
-        let context = format!("{address}: negotiating the export '{export}': {cause}");
-        let error = Error::new(kind, context);
-        match kind {
-            ErrorKind::NotFound => error.hint("nbdinfo --list shows the exports of a server"),
-            _ => error,
-        }
-    })
+fn refused(address: &Address, export: &str, (kind, cause): Refusal) -> Error {
+    let context = format!("{address}: negotiating the export '{export}': {cause}");
+    let error = Error::new(kind, context);
+    match kind {
+        ErrorKind::NotFound => error.hint("nbdinfo --list shows the exports of a server"),
+        _ => error,
+    }
 }
 
 type Refusal = (ErrorKind, String);
 
-fn exchange(stream: &mut dyn Stream, export: &str) -> std::result::Result<Facts, Refusal> {
-    let lost = |cause: io::Error| (ErrorKind::Gone, cause.to_string());
-    let wrong = |what: &str| (ErrorKind::Unsupported, what.to_owned());
+fn lost(cause: io::Error) -> Refusal {
+    (ErrorKind::Gone, cause.to_string())
+}
+
+fn wrong(what: &str) -> Refusal {
+    (ErrorKind::Unsupported, what.to_owned())
+}
+
+/// Reads the server's greeting, and answers it.
+fn greet(stream: &mut dyn Stream) -> std::result::Result<(), Refusal> {
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting).map_err(lost)?;
     if be::u64_at(&greeting, 0) != GREETING || be::u64_at(&greeting, 8) != OPTION {
@@ -119,8 +129,36 @@ fn exchange(stream: &mut dyn Stream, export: &str) -> std::result::Result<Facts,
     if flags & 1 == 0 {
         return Err(wrong("the server does not speak the fixed newstyle protocol"));
     }
+    stream.write_all(&u32::from(flags & 3).to_be_bytes()).map_err(lost)
+}
+
+/// Starts TLS. A server without TLS, and one that an attacker lets look like that, is refused.
+fn start_tls<S: Read + Write>(
+    stream: &mut S,
+    trust: &Trust,
+) -> std::result::Result<Session, Refusal> {
+    greet(stream)?;
+    let mut output = Vec::new();
+    put_option(&mut output, option::STARTTLS, &[]);
+    stream.write_all(&output).map_err(lost)?;
+    if answers(stream, option::STARTTLS, |_| {})? != answer::ACK {
+        return Err(wrong("the server has no TLS, which tls_ca requires"));
+    }
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            (ErrorKind::Denied, cause.to_string())
+        }
+        _ => (ErrorKind::Gone, format!("the handshake of TLS failed: {cause}")),
+    };
+    let mut session = trust.client.session(&trust.name).map_err(failed)?;
+    session.handshake(stream).map_err(failed)?;
+    Ok(session)
+}
+
+/// Chooses an export.
+fn exchange(stream: &mut dyn Stream, export: &str) -> std::result::Result<Facts, Refusal> {
     let mut facts = Facts { block_bytes: 512, payload_bytes_max: 32 << 20, ..Facts::default() };
-    let mut output = u32::from(flags & 3).to_be_bytes().to_vec();
+    let mut output = Vec::new();
     put_option(&mut output, option::STRUCTURED_REPLY, &[]);
     stream.write_all(&output).map_err(lost)?;
     facts.structured = answers(stream, option::STRUCTURED_REPLY, |_| {})? == answer::ACK;
@@ -149,7 +187,7 @@ fn exchange(stream: &mut dyn Stream, export: &str) -> std::result::Result<Facts,
         answer::UNKNOWN => {
             Err((ErrorKind::NotFound, "the server has no export of this name".into()))
         }
-        answer::TLS_REQUIRED => Err(wrong("the server requires TLS, which is not supported here")),
+        answer::TLS_REQUIRED => Err(wrong("the server requires TLS: give tls_ca")),
         answer::POLICY => Err((ErrorKind::Denied, "the server refuses the export".into())),
         other => Err(wrong(&format!("the server answered NBD_OPT_GO with {other:#x}"))),
     }
@@ -161,7 +199,6 @@ fn answers(
     number: u32,
     mut inform: impl FnMut(&[u8]),
 ) -> std::result::Result<u32, Refusal> {
-    let lost = |cause: io::Error| (ErrorKind::Gone, cause.to_string());
     for _ in 0..ANSWERS_MAX {
         let mut head = [0; OPTION_REPLY_BYTES];
         stream.read_exact(&mut head).map_err(lost)?;

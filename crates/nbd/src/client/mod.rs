@@ -4,5 +4,7 @@ mod channel;
 mod device;
 mod handshake;
 mod peer;
+mod tls;
 
 pub use device::{NbdDevice, NbdOptions};
+pub use tls::NbdTls;

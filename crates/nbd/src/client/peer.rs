@@ -1,11 +1,11 @@
 //! The server and the export that a device connects to.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use qpair_block::Result;
 
 use super::handshake::{Facts, connect};
+use super::tls::{Trust, Wire};
 use crate::Address;
 
 /// A connection that can be made again.
@@ -13,12 +13,14 @@ use crate::Address;
 pub(super) struct Peer {
     pub(super) address: Address,
     pub(super) export: String,
+    /// The settings of TLS, without which a connection is in the open.
+    pub(super) trust: Option<Trust>,
     /// The time limit of an attempt.
     pub(super) timeout: Duration,
 }
 
 impl Peer {
-    pub(super) fn connect(&self) -> Result<(OwnedFd, Facts)> {
-        connect(&self.address, &self.export, self.timeout)
+    pub(super) fn connect(&self) -> Result<(Wire, Facts)> {
+        connect(self)
     }
 }

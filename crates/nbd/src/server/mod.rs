@@ -2,6 +2,8 @@
 
 mod command;
 mod negotiation;
+#[cfg(test)]
+mod tests;
 
 pub use command::{Checked, Limits, check};
 pub use negotiation::{Export, Exports, Fault, Negotiation, Settled, Step};

@@ -1,7 +1,11 @@
 //! The negotiation: the client asks for exports and features until it chooses an export.
 //!
-//! Invariant: a negotiation keeps at most one option, of at most [`OPTION_BYTES_MAX`] bytes.
-//! Longer options are refused and skipped.
+//! Invariants:
+//! - a negotiation keeps at most one option, of at most [`OPTION_BYTES_MAX`] bytes; longer options
+//!   are refused and skipped;
+//! - where TLS is required, nothing that came before it has an effect after it: only
+//!   NBD_OPT_STARTTLS and NBD_OPT_ABORT are carried out in the open, and bytes behind
+//!   NBD_OPT_STARTTLS are not taken.
 
 use std::fmt;
 
@@ -56,8 +60,25 @@ pub enum Step {
     Continues,
     /// The transmission begins.
     Settled(Settled),
+    /// The client begins the handshake of TLS after it has read the answers. The negotiation
+    /// continues inside TLS, and takes no bytes until [`Negotiation::tls_begins`]. A client whose
+    /// next bytes are there already sent them before the answer: it is to be disconnected.
+    StartsTls,
     /// The client has ended the negotiation.
     Ended,
+}
+
+/// The state of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tls {
+    /// The server has none.
+    #[default]
+    Absent,
+    /// The client must start it.
+    Required,
+    /// The client has asked for it, and its next bytes are inside.
+    Starting,
+    Active,
 }
 
 /// The reason for which a client is disconnected.
@@ -83,6 +104,7 @@ pub struct Negotiation {
     extended: bool,
     /// The export for which `base:allocation` was set.
     status_of: Option<usize>,
+    tls: Tls,
 }
 
 impl Negotiation {
@@ -93,9 +115,29 @@ impl Negotiation {
         Self::default()
     }
 
+    /// Begins as [`Negotiation::begin`] does, with a client that must start TLS.
+    #[must_use]
+    pub fn begin_with_tls(output: &mut Vec<u8>) -> Self {
+        put_greeting(output);
+        Self { tls: Tls::Required, ..Self::default() }
+    }
+
+    /// Notes that the next bytes come from inside TLS.
+    pub fn tls_begins(&mut self) {
+        if self.tls == Tls::Starting {
+            self.tls = Tls::Active;
+        }
+    }
+
+    /// Whether the client has asked for TLS, and [`Negotiation::tls_begins`] was not called.
+    #[must_use]
+    pub fn starts_tls(&self) -> bool {
+        self.tls == Tls::Starting
+    }
+
     /// Takes bytes of the client and appends the answers to `output`. Stops after the message that
-    /// ends the negotiation, and when `output` has 64 KiB. Removes the bytes that it has taken from
-    /// `bytes`.
+    /// ends the negotiation or starts TLS, and when `output` has 64 KiB. Removes the bytes that it
+    /// has taken from `bytes`.
     ///
     /// # Errors
     /// A fault, after which the client is disconnected.
@@ -105,7 +147,7 @@ impl Negotiation {
         exports: &dyn Exports,
         output: &mut Vec<u8>,
     ) -> Result<Step, Fault> {
-        while output.len() < ANSWERS_BYTES_MAX {
+        while output.len() < ANSWERS_BYTES_MAX && !self.starts_tls() {
             let skipped = bytes.len().min(self.skip as usize);
             *bytes = &bytes[skipped..];
             self.skip -= skipped as u32;
@@ -122,16 +164,17 @@ impl Negotiation {
                 let input = std::mem::take(&mut self.input);
                 let number = be::u32_at(&input, 8);
                 let step = self.option(number, &input[OPTION_BYTES..], exports, output)?;
+                self.input = input;
+                self.input.clear();
                 if step != Step::Continues {
                     return Ok(step);
                 }
-                self.input = input;
-                self.input.clear();
             } else if be::u32_at(&self.input, 12) > OPTION_BYTES_MAX {
                 let number = be::u32_at(&self.input, 8);
                 if number == option::EXPORT_NAME {
                     return Err(Fault("the client sent a name that is too long"));
                 }
+                // Also where TLS is required: the answer tells nothing of exports.
                 put_answer(output, number, answer::TOO_BIG, b"the option is too long");
                 self.skip = be::u32_at(&self.input, 12);
                 self.input.clear();
@@ -201,6 +244,24 @@ impl Negotiation {
     ) -> Result<Step, Fault> {
         let mut put = |kind, text: &str| put_answer(output, number, kind, text.as_bytes());
         match number {
+            option::STARTTLS => match self.tls {
+                Tls::Required if data.is_empty() => {
+                    // Nothing that was agreed on in the open holds inside TLS.
+                    (self.structured, self.extended, self.status_of) = (false, false, None);
+                    self.tls = Tls::Starting;
+                    put(answer::ACK, "");
+                    return Ok(Step::StartsTls);
+                }
+                Tls::Required => put(answer::INVALID, "the option takes no data"),
+                Tls::Absent => put(answer::UNSUPPORTED, "this server has no TLS"),
+                Tls::Starting | Tls::Active => put(answer::INVALID, "TLS is in use"),
+            },
+            option::EXPORT_NAME if self.tls == Tls::Required => {
+                return Err(Fault("the client asked for an export without TLS"));
+            }
+            number if self.tls == Tls::Required && number != option::ABORT => {
+                put(answer::TLS_REQUIRED, "this server requires TLS");
+            }
             option::EXPORT_NAME => {
                 let name = std::str::from_utf8(data).ok();
                 let Some((at, export)) = name.and_then(|name| exports.find(name)) else {
@@ -333,93 +394,4 @@ fn queried(mut data: &[u8]) -> Option<(&str, Vec<&str>)> {
     // Each query takes four bytes, so the count cannot lie.
     let queries = (0..count).map(|_| take_text(&mut data)).collect::<Option<Vec<_>>>()?;
     data.is_empty().then_some((name, queries))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::handshake::put_option;
-
-    struct One;
-
-    impl Exports for One {
-        fn names(&self) -> Vec<String> {
-            vec!["disk".into()]
-        }
-
-        fn find(&self, name: &str) -> Option<(usize, Export)> {
-            let blocks = BlockSizes { min: 512, preferred: 4096, max: 1 << 25 };
-            let export =
-                Export { size_bytes: 1 << 20, flags: 1, blocks, description: "a disk".into() };
-            ["", "disk"].contains(&name).then_some((0, export))
-        }
-    }
-
-    /// Feeds the bytes in pieces of each size, and returns the end and the answers.
-    fn feed(bytes: &[u8]) -> (Result<Step, Fault>, Vec<u8>) {
-        let mut all = Vec::new();
-        for piece in [1, 3, bytes.len()] {
-            let mut output = Vec::new();
-            let mut negotiation = Negotiation::begin(&mut output);
-            let mut end = Ok(Step::Continues);
-            for mut part in bytes.chunks(piece) {
-                end = negotiation.take(&mut part, &One, &mut output);
-                if end != Ok(Step::Continues) {
-                    break;
-                }
-            }
-            all.push((end, output));
-        }
-        assert!(all[0] == all[1] && all[1] == all[2]);
-        all.swap_remove(0)
-    }
-
-    fn go() -> Vec<u8> {
-        let mut data = Vec::new();
-        put_text(&mut data, "disk");
-        data.extend([0, 1, 0, 3]);
-        data
-    }
-
-    #[test]
-    fn a_client_gets_what_it_asks_for() {
-        let mut bytes = vec![0, 0, 0, 3];
-        put_option(&mut bytes, option::STRUCTURED_REPLY, &[]);
-        let mut context = Vec::new();
-        put_text(&mut context, "disk");
-        context.extend(1u32.to_be_bytes());
-        put_text(&mut context, BASE_ALLOCATION);
-        put_option(&mut bytes, option::SET_META_CONTEXT, &context);
-        put_option(&mut bytes, option::GO, &go());
-        let settled = Settled { export: 0, style: Style::Structured, has_status: true };
-        assert_eq!(feed(&bytes).0, Ok(Step::Settled(settled)));
-        let mut bytes = vec![0, 0, 0, 3];
-        put_option(&mut bytes, option::EXPORT_NAME, b"");
-        let settled = Settled { export: 0, style: Style::Simple, has_status: false };
-        let (end, output) = feed(&bytes);
-        assert_eq!((end, output.len()), (Ok(Step::Settled(settled)), 18 + 10));
-    }
-
-    #[test]
-    fn options_that_are_wrong_are_refused() {
-        let refusal = |option_number, data: &[u8]| {
-            let mut bytes = vec![0, 0, 0, 1];
-            put_option(&mut bytes, option_number, data);
-            let (end, output) = feed(&bytes);
-            assert_eq!(end, Ok(Step::Continues));
-            be::u32_at(&output, 18 + 12)
-        };
-        assert_eq!(refusal(option::LIST, b"x"), answer::INVALID);
-        assert_eq!(refusal(option::GO, b"x"), answer::INVALID);
-        assert_eq!(refusal(option::GO, &[0xFF; 12]), answer::INVALID);
-        assert_eq!(refusal(option::STARTTLS, &[]), answer::UNSUPPORTED);
-        assert_eq!(refusal(option::SET_META_CONTEXT, &go()), answer::INVALID);
-        assert_eq!(refusal(77, &[0; 20_000]), answer::TOO_BIG);
-        assert_eq!(refusal(option::INFO, &[0, 0, 0, 1, b'x', 0, 0]), answer::UNKNOWN);
-        assert!(feed(&[0, 0, 0, 0]).0.is_err(), "not fixed newstyle");
-        assert!(feed(&[0; 40]).0.is_err());
-        let mut bytes = vec![0, 0, 0, 1];
-        put_option(&mut bytes, option::EXPORT_NAME, b"no");
-        assert!(feed(&bytes).0.is_err());
-    }
 }

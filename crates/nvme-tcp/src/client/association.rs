@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_memory::locks::Mutex;
+use qpair_nvme_auth::HostKeys;
 use qpair_nvme_wire::command::{admin, cns, feature};
 use qpair_nvme_wire::fabrics::{
     ANY_CONTROLLER, ConnectData, FabricsIdentity, KEEP_ALIVE, Sgl, sgl,
@@ -20,6 +21,7 @@ use qpair_nvme_wire::{
     Command, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NSID_ALL, Status,
 };
 
+use super::authentication::{authenticate, read_keys};
 use super::device::NvmeTcpOptions;
 use super::link::{Answer, Link};
 use crate::address::Place;
@@ -77,6 +79,7 @@ struct State {
 pub(super) struct Shared {
     place: Place,
     options: NvmeTcpOptions,
+    keys: Option<HostKeys>,
     state: Mutex<State>,
     news: Condvar,
     pub(super) facts: Facts,
@@ -112,11 +115,12 @@ impl Association {
     /// The errors of connecting; `Denied` for a target that refuses the host; `NotFound` for a
     /// subsystem or a namespace that does not exist.
     pub(super) fn begin(place: Place, options: NvmeTcpOptions) -> Result<Arc<Self>> {
-        let (session, facts) = establish(&place, &options)?;
+        let keys = read_keys(&options)?;
+        let (session, facts) = establish(&place, &options, keys.as_ref())?;
         let state = Mutex::new(State { session: Some(session), ..State::default() });
         let size_bytes = AtomicU64::new(facts.size_bytes);
         let news = Condvar::new();
-        let it = Arc::new(Shared { place, options, state, news, facts, size_bytes });
+        let it = Arc::new(Shared { place, options, keys, state, news, facts, size_bytes });
         let shared = it.clone();
         std::thread::Builder::new()
             .name("nvme-keeper".into())
@@ -156,7 +160,7 @@ impl Shared {
                 Err(_) => state.session = None,
             }
         }
-        let (session, facts) = establish(&self.place, &self.options)?;
+        let (session, facts) = establish(&self.place, &self.options, self.keys.as_ref())?;
         let had = &self.facts;
         let is_same = (facts.nguid, facts.block_bytes) == (had.nguid, had.block_bytes)
             && facts.size_bytes >= had.size_bytes
@@ -174,12 +178,14 @@ impl Shared {
 
     fn connect(&self, controller: u16, number: u16, entries: u32) -> Result<Queue> {
         let NvmeTcpOptions { digests, timeout, .. } = self.options;
+        let keys = self.keys.as_ref();
         let mut link = Link::open(&self.place.address, digests, timeout)?;
         let data = connect_data(&self.place, &self.options, controller);
         let connected = link.connect((number, entries), Duration::ZERO, &data);
-        connected
+        let answer = connected
             .map_err(|cause| failed(&self.place, cause))?
             .map_err(|it| refused(&self.place, it))?;
+        authenticate(&mut link, &self.place, &self.options, keys, answer)?;
         let data_bytes_max = link.data_bytes_max;
         let stream = link.into_stream().map_err(|cause| failed(&self.place, cause))?;
         Ok(Queue { stream, data_bytes_max })
@@ -266,15 +272,20 @@ pub(super) fn with_data(mut command: Command, len_bytes: u32) -> Command {
 }
 
 /// Makes a controller, and finds the namespace.
-fn establish(place: &Place, options: &NvmeTcpOptions) -> Result<(Session, Facts)> {
+fn establish(
+    place: &Place,
+    options: &NvmeTcpOptions,
+    keys: Option<&HostKeys>,
+) -> Result<(Session, Facts)> {
     let mut link = Link::open(&place.address, options.digests, options.timeout)?;
     let data = connect_data(place, options, ANY_CONTROLLER);
     let connected = link.connect((0, ADMIN_ENTRIES), options.keep_alive, &data);
-    let controller =
+    let answer =
         connected.map_err(|cause| failed(place, cause))?.map_err(|it| refused(place, it))?;
+    authenticate(&mut link, place, options, keys, answer)?;
     let facts =
         begin(&mut link, place, options.timeout).map_err(|cause| failed(place, cause))??;
-    Ok((Session { link, controller }, facts))
+    Ok((Session { link, controller: answer as u16 }, facts))
 }
 
 type Found<T> = io::Result<std::result::Result<T, Status>>;

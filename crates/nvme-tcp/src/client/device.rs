@@ -39,6 +39,10 @@ pub struct NvmeTcpOptions {
     pub host: String,
     /// The identifier of this host. Default: that in `/etc/nvme/hostid`, or the machine's.
     pub host_id: [u8; 16],
+    /// The file with the key by which this host proves who it is (DH-HMAC-CHAP). Empty: none.
+    pub dhchap_key: String,
+    /// The file with the key by which the target must prove who it is. Empty: it need not.
+    pub dhchap_ctrlr_key: String,
 }
 
 impl Default for NvmeTcpOptions {
@@ -63,6 +67,8 @@ impl Default for NvmeTcpOptions {
             keep_alive: Duration::from_secs(10),
             host,
             host_id,
+            dhchap_key: String::new(),
+            dhchap_ctrlr_key: String::new(),
         }
     }
 }
@@ -82,8 +88,8 @@ impl NvmeTcpDevice {
     ///
     /// # Errors
     /// `Invalid` for another name; `NotFound` for a subsystem or namespace that does not exist;
-    /// `Denied` for a target that does not allow this host; `Unsupported` for a target that
-    /// requires more than this host has; the errors of connecting.
+    /// `Denied` for a target that does not allow this host or is not the one whose key is known;
+    /// `Unsupported` for a target that requires more than this host has; the errors of connecting.
     pub fn open(name: &str, options: NvmeTcpOptions) -> Result<Self> {
         let place: Place = name.parse()?;
         let name = format!("nvme:tcp:{place}");

@@ -107,13 +107,14 @@ impl Link {
         Ok(link)
     }
 
-    /// Makes the connection a queue of `entries` entries. Returns the controller's number.
+    /// Makes the connection a queue of `entries` entries. Returns the answer: the controller's
+    /// number, and flags.
     pub(super) fn connect(
         &mut self,
         (queue, entries): (u16, u32),
         keep_alive: Duration,
         data: &ConnectData,
-    ) -> io::Result<std::result::Result<u16, (Status, u32)>> {
+    ) -> io::Result<std::result::Result<u32, (Status, u32)>> {
         let connect = Connect {
             format: 0,
             queue,
@@ -123,7 +124,7 @@ impl Link {
         };
         let answer = self.call(connect.command(), Some(&data.encode()))?;
         Ok(match answer.status {
-            Status::SUCCESS => Ok(answer.result as u16),
+            Status::SUCCESS => Ok(answer.result as u32),
             status => Err((status, answer.result as u32)),
         })
     }

@@ -2,6 +2,7 @@
 //! one of its queues.
 
 mod association;
+mod authentication;
 mod channel;
 mod device;
 mod link;

@@ -3,15 +3,19 @@
 //! Invariants:
 //! - a command is in `commands` from its request until its reply is in `output`;
 //! - while a command is `stalled`, no more requests are taken;
-//! - while a long simple reply is being sent (`streaming`), other replies wait in `held`.
+//! - while a long simple reply is being sent (`streaming`), other replies wait in `held`;
+//! - a client that has asked for TLS gets its session when the last byte in the open is sent, and
+//!   until then nothing is read.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use qpair_block::{Buffer, IoError, Op};
 use qpair_nbd::server::{Negotiation, Settled};
 use qpair_nbd::wire::reply::{put_data, put_end, put_simple};
 use qpair_nbd::wire::{Errno, Request, Style};
+use qpair_tls::Session;
 
 use crate::stream::Output;
 
@@ -60,6 +64,7 @@ pub(crate) struct Interest {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: OwnedFd,
+    pub(crate) tls: Option<Box<Session>>,
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
     /// The last time at which bytes moved, in either direction.
@@ -89,14 +94,18 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: OwnedFd) -> Self {
+    pub(crate) fn new(stream: OwnedFd, requires_tls: bool) -> Self {
         let mut greeting = Vec::new();
-        let negotiation = Negotiation::begin(&mut greeting);
+        let negotiation = match requires_tls {
+            true => Negotiation::begin_with_tls(&mut greeting),
+            false => Negotiation::begin(&mut greeting),
+        };
         let mut output = Output::default();
         output.push(&greeting, None);
         let now = Instant::now();
         Self {
             stream,
+            tls: None,
             phase: Phase::Negotiation(Box::new(negotiation)),
             since: now,
             moved_at: now,
@@ -130,6 +139,27 @@ impl Client {
         self.settled().map_or(Style::Simple, |settled| settled.style)
     }
 
+    /// Whether TLS begins after the last byte of the output.
+    pub(crate) fn starts_tls(&self) -> bool {
+        matches!(&self.phase, Phase::Negotiation(it) if it.starts_tls())
+    }
+
+    /// Sends what the socket takes at once. Returns the number of bytes of replies.
+    ///
+    /// # Errors
+    /// The socket's, if the client has gone.
+    pub(crate) fn send(&mut self) -> io::Result<usize> {
+        match &mut self.tls {
+            None => Ok(self.output.send(self.stream.as_fd())?),
+            Some(session) => self.output.send_by(session, self.stream.as_fd()),
+        }
+    }
+
+    /// Whether bytes wait until the socket takes them.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.tls.as_ref().is_some_and(|session| session.has_output())
+    }
+
     pub(crate) fn busy(&self) -> usize {
         self.commands.len() - self.free.len()
     }
@@ -139,6 +169,7 @@ impl Client {
         self.stalled.is_none()
             && !self.is_dead
             && !self.is_leaving
+            && !self.starts_tls()
             && self.busy() < COMMANDS_MAX
             && self.output.bytes + self.held.bytes < OUTPUT_BYTES_MAX
             && self.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX

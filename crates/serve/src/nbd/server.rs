@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nbd::Address;
+use qpair_tls::TlsServer;
 
 use super::exports::{ExportList, NbdExport};
 use super::hall::Hall;
@@ -17,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) lobby: Lobby,
     pub(crate) exports: ExportList,
+    /// With it, clients must start TLS.
+    pub(crate) tls: Option<TlsServer>,
 }
 
 /// Listens at an address. Returns the socket, and the address with the port that was chosen if the
@@ -50,6 +53,7 @@ impl Server {
     pub(crate) fn start(
         address: &Address,
         exports: Vec<NbdExport>,
+        tls: Option<TlsServer>,
         workers: &Arc<Workers>,
     ) -> Result<Self> {
         if exports.is_empty() {
@@ -59,7 +63,7 @@ impl Server {
         let (door, address) = bind(address)?;
         let count = workers.infos().len();
         let lobby = Lobby::new(door, count)?;
-        let shared = Arc::new(Shared { address, lobby, exports: ExportList(exports) });
+        let shared = Arc::new(Shared { address, lobby, exports: ExportList(exports), tls });
         let mut server = Self { shared, workers: workers.clone(), halls: Vec::new() };
         for number in 0..count {
             let shared = server.shared.clone();
@@ -75,6 +79,10 @@ impl Server {
 
     pub(crate) fn exports(&self) -> &[NbdExport] {
         &self.shared.exports.0
+    }
+
+    pub(crate) fn requires_tls(&self) -> bool {
+        self.shared.tls.is_some()
     }
 
     /// Returns the number of clients, those that negotiate included.

@@ -2,6 +2,7 @@
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nbd::Address;
+use qpair_tls::{ServerFiles, TlsServer};
 
 use super::exports::NbdExport;
 use super::server::Server;
@@ -16,16 +17,25 @@ pub struct NbdServerInfo {
     pub exports: Vec<NbdExport>,
     /// The number of connections.
     pub clients: usize,
+    /// Whether clients must use TLS.
+    pub requires_tls: bool,
 }
 
 impl Target {
     /// Serves disks by NBD at an address, under their names. The first is also the default export.
-    /// Returns the address, with the port that was chosen if the port was 0.
+    /// With `tls`, clients must use TLS. Returns the address, with the port that was chosen if the
+    /// port was 0.
     ///
     /// # Errors
-    /// `Invalid` without disks; else the error of listening.
-    pub fn serve_nbd(&self, address: &Address, exports: Vec<NbdExport>) -> Result<Address> {
-        let server = Server::start(address, exports, &self.workers)?;
+    /// `Invalid` without disks; the errors of the files for TLS; else the error of listening.
+    pub fn serve_nbd(
+        &self,
+        address: &Address,
+        exports: Vec<NbdExport>,
+        tls: Option<&ServerFiles>,
+    ) -> Result<Address> {
+        let tls = tls.map(TlsServer::new).transpose()?;
+        let server = Server::start(address, exports, tls, &self.workers)?;
         let address = server.address().clone();
         self.nbd.lock().push(server);
         Ok(address)
@@ -60,6 +70,7 @@ impl Target {
             address: server.address().clone(),
             exports: server.exports().to_vec(),
             clients: server.clients(),
+            requires_tls: server.requires_tls(),
         };
         self.nbd.lock().iter().map(info).collect()
     }
@@ -68,7 +79,7 @@ impl Target {
     #[must_use]
     pub fn nbd_exports(&self) -> Vec<ExportInfo> {
         let of = |server: NbdServerInfo| {
-            let NbdServerInfo { address, exports, clients } = server;
+            let NbdServerInfo { address, exports, clients, .. } = server;
             exports.into_iter().map(move |NbdExport { disk, read_only }| ExportInfo {
                 name: disk.name.clone(),
                 backend: Backend::Blk { disk, read_only },

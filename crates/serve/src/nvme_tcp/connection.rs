@@ -3,13 +3,15 @@
 //! Invariants:
 //! - a command is in `commands` from its capsule until its response is in `output`;
 //! - a command in `pending` waits for a block or for a head of its namespace's lane;
-//! - while `stalled`, nothing is taken from the socket: the data of a capsule has no block.
+//! - while `stalled`, nothing is taken from the socket: the data of a capsule has no block;
+//! - with an `authentication` that has not succeeded, no other command is carried out.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use qpair_block::Buffer;
+use qpair_nvme_auth::Controller as Authentication;
 use qpair_nvme_device::{AdminState, ControllerOptions, Part};
 use qpair_nvme_tcp::wire::{DataPdu, Digests, End, Receiver, crc32c, put};
 use qpair_nvme_wire::fabrics::{ConnectData, NO_SQ_HEAD};
@@ -99,6 +101,8 @@ pub(crate) struct Connection {
     pub(crate) stream: OwnedFd,
     pub(crate) phase: Phase,
     pub(crate) seat: Option<Seat>,
+    /// The authentication of a host that must prove who it is.
+    pub(crate) authentication: Option<Box<Authentication>>,
     pub(crate) receiver: Receiver,
     pub(crate) since: Instant,
     /// The last time at which bytes moved, and at which bytes came.
@@ -138,6 +142,7 @@ impl Connection {
             stream,
             phase: Phase::New,
             seat: None,
+            authentication: None,
             receiver: Receiver::new(End::Controller, ADMIN_CAPSULE_BYTES),
             since: now,
             moved_at: now,
@@ -164,9 +169,15 @@ impl Connection {
         }
     }
 
-    /// Whether Connect has not succeeded.
+    /// Whether Connect or the authentication after it has not succeeded.
     pub(crate) fn is_unassociated(&self) -> bool {
         matches!(self.phase, Phase::New | Phase::Initialized | Phase::Deferred(..))
+            || self.is_unproved()
+    }
+
+    /// Whether the host must still prove who it is.
+    pub(crate) fn is_unproved(&self) -> bool {
+        self.authentication.as_ref().is_some_and(|it| !it.is_authenticated())
     }
 
     pub(crate) fn admin(&mut self) -> Option<&mut Admin> {

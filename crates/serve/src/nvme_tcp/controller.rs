@@ -90,6 +90,11 @@ impl Controller {
         Some(Seat { controller: self.clone(), queue, is_cut })
     }
 
+    /// Whether a connection has the queue.
+    pub(crate) fn has_seat(&self, queue: u16) -> bool {
+        self.seats.lock().contains_key(&queue)
+    }
+
     /// Cuts the connections of all I/O queues.
     pub(crate) fn cut_queues(&self) {
         for (_, is_cut) in self.seats.lock().range(1..) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_memory::locks::Mutex;
+use qpair_nvme_auth::Policy;
 use qpair_nvme_wire::fabrics::{DISCOVERY_NQN, DiscoveryEntry, discovery_log};
 
 use super::controller::Numbers;
@@ -17,6 +18,8 @@ pub(crate) struct Directory {
     /// A number that is incremented with each change.
     generation: AtomicU64,
     pub(crate) numbers: Arc<Numbers>,
+    /// The hash functions and groups by which hosts authenticate.
+    pub(crate) policy: Mutex<Arc<Policy>>,
 }
 
 impl Directory {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use qpair_block::Result;
+use qpair_nvme_auth::{HostKeys, Policy};
 use qpair_nvme_tcp::HostPort;
 
 use crate::bdevs::uuid_of;
@@ -36,6 +37,20 @@ impl Target {
             nvmf.add(nqn, None, disk, digits(&disk.name).to_be_bytes())?;
         }
         nvmf.listen_tcp(nqn, address)
+    }
+
+    /// Sets the keys by which a host proves who it is at a subsystem; `None`: it need not.
+    /// Connections that the host has stay.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_nvme_tcp_keys(&self, nqn: &str, host: &str, keys: Option<HostKeys>) -> Result<()> {
+        self.nvmf().set_keys(nqn, host, keys)
+    }
+
+    /// Sets the hash functions and groups by which hosts of all subsystems prove who they are.
+    pub fn set_nvme_tcp_policy(&self, policy: Policy) {
+        self.nvmf().set_policy(policy);
     }
 
     /// Removes a subsystem, and disconnects its hosts.

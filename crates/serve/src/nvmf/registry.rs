@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme_auth::{HostKeys, Policy};
 use qpair_nvme_device::{ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController};
 use qpair_nvme_tcp::HostPort;
 use qpair_nvme_wire::ana::AnaState;
@@ -395,6 +396,20 @@ impl Nvmf {
         self.get(nqn)?.subsystem.change_hosts(change);
         self.directory.changed();
         Ok(())
+    }
+
+    /// Sets the keys by which a host proves who it is at a subsystem; `None`: it need not.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn set_keys(&mut self, nqn: &str, host: &str, keys: Option<HostKeys>) -> Result<()> {
+        self.get(nqn)?.subsystem.set_keys(host, keys);
+        Ok(())
+    }
+
+    /// Sets the hash functions and groups of authentications that begin later.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        *self.directory.policy.lock() = Arc::new(policy);
     }
 
     /// Returns the number of connections over TCP.

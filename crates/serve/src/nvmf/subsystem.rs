@@ -4,13 +4,14 @@
 //! [`Subsystem::change`] that removed it has not returned.
 
 use qpair_memory::locks::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
 
 use qpair_block::{Error, Result, WakeEvent};
+use qpair_nvme_auth::HostKeys;
 
 use crate::disk::Disk;
 
@@ -38,6 +39,8 @@ pub(crate) struct Subsystem {
     posts: Mutex<Vec<Arc<Post>>>,
     /// The hosts that may connect over a network; `None`: all.
     hosts: Mutex<Option<BTreeSet<String>>>,
+    /// The keys of hosts that must prove who they are.
+    keys: Mutex<BTreeMap<String, Arc<HostKeys>>>,
 }
 
 /// The state that a controller shares with its manager.
@@ -100,6 +103,7 @@ impl Subsystem {
             version: AtomicU64::new(0),
             posts: Mutex::default(),
             hosts: Mutex::default(),
+            keys: Mutex::default(),
         })
     }
 
@@ -145,6 +149,21 @@ impl Subsystem {
     /// Changes the hosts that may connect over a network. Those that are connected stay.
     pub(crate) fn change_hosts(&self, change: impl FnOnce(&mut Option<BTreeSet<String>>)) {
         change(&mut self.hosts.lock());
+    }
+
+    /// Returns the keys of a host that must prove who it is.
+    pub(crate) fn keys_of(&self, host: &str) -> Option<Arc<HostKeys>> {
+        self.keys.lock().get(host).cloned()
+    }
+
+    /// Sets the keys of a host; `None`: the host need not prove who it is. Connections that the
+    /// host has stay.
+    pub(crate) fn set_keys(&self, host: &str, keys: Option<HostKeys>) {
+        let mut all = self.keys.lock();
+        match keys {
+            Some(keys) => drop(all.insert(host.to_owned(), Arc::new(keys))),
+            None => drop(all.remove(host)),
+        }
     }
 
     /// Adds a controller.

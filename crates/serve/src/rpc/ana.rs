@@ -4,8 +4,8 @@ use qpair_nvme_wire::ana::AnaState;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
-use super::nvmf::{Listen, VFIOUSER, address, controller_of, failed, tcp_in_json};
-use super::params::{Failure, Params, Result};
+use super::nvmf::{Listen, VFIOUSER, address, controller_of, tcp_in_json};
+use super::params::{Failure, Params, Result, failed};
 
 /// Returns a state of access by SPDK's name.
 pub(super) fn ana_state_of(name: &str) -> Result<AnaState> {

@@ -64,6 +64,7 @@ fn undoing(method: &str, params: &Value) -> Option<(String, Value)> {
         "vhost_scsi_controller_add_target" => {
             ("vhost_scsi_controller_remove_target".into(), &["ctrlr", "scsi_target_num"])
         }
+        "keyring_file_add_key" => ("keyring_file_remove_key".into(), &["name"]),
         "nbd_create_server" => ("nbd_delete_server".into(), &["address"]),
         "nvmf_create_transport" => ("nvmf_delete_transport".into(), &["trtype"]),
         "nvmf_create_subsystem" => ("nvmf_delete_subsystem".into(), &["nqn"]),

@@ -12,6 +12,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
+use super::keyring::Keyring;
 use super::log::Log;
 use super::methods::{METHODS, Method};
 use super::params::{Failure, Params, Result};
@@ -45,6 +46,7 @@ pub struct Manager {
     pub(super) open: OpenFile,
     pub(super) attach: OnceLock<Attach>,
     pub(super) log: OnceLock<Arc<dyn Log>>,
+    pub(super) keyring: Keyring,
     /// The folder of the sockets at which disks and controllers are served.
     pub(super) folder: PathBuf,
     pub(super) version: String,
@@ -70,6 +72,7 @@ impl Manager {
             open,
             attach: OnceLock::new(),
             log: OnceLock::new(),
+            keyring: Keyring::default(),
             folder,
             version: version.to_owned(),
             started: Instant::now(),

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::ana::{nvmf_subsystem_get_listeners, nvmf_subsystem_listener_set_ana_state};
 use super::carved::{bdev_scsi_create, bdev_scsi_delete, bdev_scsi_get_devices};
 use super::faults::{bdev_error_create, bdev_error_delete, bdev_error_inject_error};
+use super::keyring::{keyring_file_add_key, keyring_file_remove_key, keyring_get_keys};
 use super::limits::bdev_set_qos_limit;
 use super::log::{log_get_level, log_set_level};
 use super::manager::{Call, Manager};
@@ -23,9 +24,11 @@ use super::nvme::{
 };
 use super::nvmf::{
     nvmf_create_subsystem, nvmf_create_transport, nvmf_delete_subsystem, nvmf_delete_transport,
-    nvmf_get_subsystems, nvmf_subsystem_add_host, nvmf_subsystem_add_listener,
-    nvmf_subsystem_add_ns, nvmf_subsystem_remove_host, nvmf_subsystem_remove_listener,
-    nvmf_subsystem_remove_ns,
+    nvmf_get_subsystems, nvmf_subsystem_add_listener, nvmf_subsystem_add_ns,
+    nvmf_subsystem_remove_listener, nvmf_subsystem_remove_ns,
+};
+use super::nvmf_hosts::{
+    nvmf_set_config, nvmf_subsystem_add_host, nvmf_subsystem_remove_host, nvmf_subsystem_set_keys,
 };
 use super::params::{Failure, Params, Result};
 use super::scsi::{
@@ -87,6 +90,9 @@ methods! {
     framework_get_config,
     framework_get_reactors,
     framework_get_subsystems,
+    keyring_file_add_key,
+    keyring_file_remove_key,
+    keyring_get_keys,
     log_get_level,
     log_set_level,
     nbd_create_server,
@@ -97,6 +103,7 @@ methods! {
     nvmf_delete_subsystem,
     nvmf_delete_transport,
     nvmf_get_subsystems,
+    nvmf_set_config,
     nvmf_subsystem_add_host,
     nvmf_subsystem_add_listener,
     nvmf_subsystem_add_ns,
@@ -105,6 +112,7 @@ methods! {
     nvmf_subsystem_remove_host,
     nvmf_subsystem_remove_listener,
     nvmf_subsystem_remove_ns,
+    nvmf_subsystem_set_keys,
     rpc_get_methods,
     rpc_get_schema,
     spdk_get_version,
@@ -118,7 +126,8 @@ methods! {
 }
 
 /// The subsystems of a saved configuration, in an order in which their calls can be made again.
-pub(super) const SUBSYSTEMS: [&str; 5] = ["bdev", "vhost_blk", "vhost_scsi", "nvmf", "nbd"];
+pub(super) const SUBSYSTEMS: [&str; 6] =
+    ["keyring", "bdev", "vhost_blk", "vhost_scsi", "nvmf", "nbd"];
 
 const MALLOC: &str = "Malloc disk";
 const NULL: &str = "Null disk";
@@ -215,10 +224,11 @@ fn rpc_get_schema(_: &Manager, params: Params) -> Result<Value> {
 fn framework_get_subsystems(_: &Manager, params: Params) -> Result<Value> {
     params.finish()?;
     Ok(json!([
+        {"subsystem": "keyring", "depends_on": []},
         {"subsystem": "bdev", "depends_on": []},
         {"subsystem": "vhost_blk", "depends_on": ["bdev"]},
         {"subsystem": "vhost_scsi", "depends_on": ["bdev"]},
-        {"subsystem": "nvmf", "depends_on": ["bdev"]},
+        {"subsystem": "nvmf", "depends_on": ["bdev", "keyring"]},
     ]))
 }
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::ana::{ana_name, ana_state_of};
 use super::manager::Manager;
 use super::methods::kept;
-use super::params::{Failure, Params, Result};
+use super::nvmf_hosts::{NvmeHost, host_of};
+use super::params::{Failure, Params, Result, failed};
 use crate::bdevs::uuid_of;
 use crate::nvmf::{SubsystemInfo, Transport};
 
@@ -27,15 +28,6 @@ pub(super) fn controller_of(nqn: &str, traddr: &str) -> String {
     format!("controller of {nqn} at {traddr}")
 }
 
-/// Makes SPDK's answer of an error: a missing subsystem or an invalid value is a wrong parameter.
-pub(super) fn failed(error: qpair_block::Error) -> Failure {
-    use qpair_block::ErrorKind::{Invalid, NotFound};
-    match error.kind() {
-        NotFound | Invalid => Failure::params(error.to_string()),
-        _ => error.into(),
-    }
-}
-
 /// The way by which drivers or hosts reach a subsystem.
 pub(super) enum Listen {
     VfioUser(String),
@@ -46,11 +38,6 @@ pub(super) enum Listen {
 fn trtype_of(trtype: &str) -> Result<&'static str> {
     let known = [VFIOUSER, TCP].into_iter().find(|it| trtype.eq_ignore_ascii_case(it));
     known.ok_or_else(|| Failure::params(format!("Transport type '{trtype}' unavailable")))
-}
-
-/// Returns the name of a host's permission in the list of calls.
-fn host_of(nqn: &str, host: &str) -> String {
-    format!("host {host} of {nqn}")
 }
 
 /// Returns the requested number, or else the default, if it is within the bounds.
@@ -328,42 +315,6 @@ pub(super) fn nvmf_subsystem_remove_listener(
     Ok(json!(true))
 }
 
-pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> Result<Value> {
-    let (nqn, host) = (params.name("nqn")?, params.name("host")?);
-    params.finish()?;
-    let mut is_new = true;
-    let mut nvmf = manager.nvmf();
-    nvmf.change_hosts(&nqn, |hosts| {
-        if let Some(hosts) = hosts {
-            is_new = hosts.insert(host.clone());
-        }
-    })
-    .map_err(failed)?;
-    drop(nvmf);
-    if is_new {
-        let params = kept(&[("nqn", json!(nqn)), ("host", json!(host))]);
-        manager.made("nvmf", &host_of(&nqn, &host), "nvmf_subsystem_add_host", params);
-    }
-    Ok(json!(true))
-}
-
-pub(super) fn nvmf_subsystem_remove_host(manager: &Manager, mut params: Params) -> Result<Value> {
-    let (nqn, host) = (params.name("nqn")?, params.name("host")?);
-    params.finish()?;
-    let mut was_there = false;
-    let mut nvmf = manager.nvmf();
-    nvmf.change_hosts(&nqn, |hosts| {
-        was_there = hosts.as_mut().is_none_or(|hosts| hosts.remove(&host));
-    })
-    .map_err(failed)?;
-    drop(nvmf);
-    if !was_there {
-        return Err(Failure::params(format!("{host} is not a host of {nqn}")));
-    }
-    manager.unmade("nvmf", &host_of(&nqn, &host));
-    Ok(json!(true))
-}
-
 pub(super) fn tcp_in_json(address: &HostPort) -> Value {
     let HostPort { host, port } = address;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -383,7 +334,7 @@ impl Manager {
         address: &HostPort,
         nqn: &str,
         names: &[String],
-        hosts: &[String],
+        hosts: &[NvmeHost],
     ) -> std::result::Result<HostPort, String> {
         let call = |method: &str, params: Value| {
             self.call(method, Some(params)).map_err(|failure| failure.message)
@@ -394,8 +345,7 @@ impl Manager {
         let all = hosts.is_empty();
         call("nvmf_create_subsystem", json!({"nqn": nqn, "allow_any_host": all}))?;
         for host in hosts {
-            call("nvmf_subsystem_add_host", json!({"nqn": nqn, "host": host}))?;
-            self.unmade("nvmf", &host_of(nqn, host));
+            self.add_nvme_host(nqn, host)?;
         }
         for name in names {
             let namespace = json!({"bdev_name": name});

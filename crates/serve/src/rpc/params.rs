@@ -44,6 +44,16 @@ impl From<Error> for Failure {
     }
 }
 
+/// Makes SPDK's answer of an error of NVMe subsystems: a missing subsystem or an invalid value is a
+/// wrong parameter.
+pub(super) fn failed(error: Error) -> Failure {
+    use ErrorKind::{Invalid, NotFound};
+    match error.kind() {
+        NotFound | Invalid => Failure::params(error.to_string()),
+        _ => error.into(),
+    }
+}
+
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// The parameters of one call.

@@ -102,6 +102,17 @@ const LISTEN_ADDRESS: Param = need(
     "Where it is.",
 );
 
+const DHCHAP_KEY: Param = may(
+    "dhchap_key",
+    Text,
+    "The key by which the host proves who it is, a name of `keyring_file_add_key`; without it, the host need not.",
+);
+const DHCHAP_CTRLR_KEY: Param = may(
+    "dhchap_ctrlr_key",
+    Text,
+    "The key by which the target proves who it is, if the host asks; a name of `keyring_file_add_key`.",
+);
+
 const NBD_ADDRESS: Param =
     need("address", Text, "Where the server listens: `unix:PATH` or `tcp:HOST[:PORT]`.");
 
@@ -425,6 +436,19 @@ pub(super) const SCHEMAS: &[Schema] = &[
         &[],
         "a list of subsystems",
     ),
+    of(
+        "keyring_file_add_key",
+        "Names a file with a key, which only its owner may read.",
+        &[need("name", Text, "What the key is called."), need("path", Text, "The file.")],
+        TRUE,
+    ),
+    of(
+        "keyring_file_remove_key",
+        "Forgets a key. Hosts that were added with it keep it.",
+        &[need("name", Text, "The key.")],
+        TRUE,
+    ),
+    of("keyring_get_keys", "Lists the keys, by their names and files.", &[], "a list of keys"),
     of("log_get_level", "Tells how much the target logs.", &[], "the level"),
     of(
         "log_set_level",
@@ -443,6 +467,17 @@ pub(super) const SCHEMAS: &[Schema] = &[
             NBD_ADDRESS,
             need("bdev_names", Texts, "The devices; the first is also the default export."),
             may("readonly", Flag, "Clients cannot write."),
+            may(
+                "tls_certificate",
+                Text,
+                "A file with the server's certificate in PEM. With it, clients must use TLS.",
+            ),
+            may("tls_key", Text, "The file with the certificate's private key."),
+            may(
+                "tls_client_ca",
+                Text,
+                "A file with the certificate authorities of clients; without it, clients need no certificate.",
+            ),
         ],
         "the address; with the port that was chosen if the port was 0",
     ),
@@ -456,7 +491,7 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "nbd_get_servers",
         "Lists the servers of `nbd_create_server`. qpair's own.",
         &[],
-        "addresses, exports and the numbers of connections",
+        "addresses, exports, the numbers of connections, and whether clients must use TLS",
     ),
     of(
         "nvmf_create_subsystem",
@@ -537,14 +572,34 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "a list of subsystems",
     ),
     of(
+        "nvmf_set_config",
+        "Sets by which hash functions and groups hosts prove who they are (DH-HMAC-CHAP).",
+        &[
+            may(
+                "dhchap_digests",
+                Texts,
+                "`sha256`, `sha384`, `sha512`, the preferred one first; all if left out.",
+            ),
+            may(
+                "dhchap_dhgroups",
+                Texts,
+                "`null`, `ffdhe2048`, `ffdhe3072`, `ffdhe4096`, `ffdhe6144`, `ffdhe8192`, the preferred one first; all if left out, null last.",
+            ),
+            no("poll_groups_mask"),
+            no("passthru_identify_ctrlr"),
+            no("discovery_filter"),
+        ],
+        TRUE,
+    ),
+    of(
         "nvmf_subsystem_add_host",
         "Lets a host connect over TCP.",
         &[
             NQN,
             need("host", Text, "Its name, an NQN."),
             no("psk"),
-            no("dhchap_key"),
-            no("dhchap_ctrlr_key"),
+            DHCHAP_KEY,
+            DHCHAP_CTRLR_KEY,
             no("tgt_name"),
         ],
         TRUE,
@@ -621,6 +676,18 @@ pub(super) const SCHEMAS: &[Schema] = &[
         "nvmf_subsystem_remove_ns",
         "Takes a namespace away, when its requests are done. Drivers that are there are told.",
         &[NQN, need("nsid", Number, "Its number."), BY_FORCE, no("tgt_name")],
+        TRUE,
+    ),
+    of(
+        "nvmf_subsystem_set_keys",
+        "Gives a host other keys, or none. Its connections stay.",
+        &[
+            NQN,
+            need("host", Text, "The host, an NQN."),
+            DHCHAP_KEY,
+            DHCHAP_CTRLR_KEY,
+            no("tgt_name"),
+        ],
         TRUE,
     ),
     of(

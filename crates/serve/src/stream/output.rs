@@ -1,10 +1,11 @@
 //! Replies on their way to a client.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use qpair_block::Buffer;
+use qpair_tls::Session;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
@@ -71,7 +72,13 @@ impl Output {
     pub(crate) fn send(&mut self, stream: BorrowedFd<'_>) -> Result<usize, Errno> {
         let mut total = 0;
         while !self.entries.is_empty() {
-            let (sent, is_all) = self.send_some(stream)?;
+            let (sent, is_all) = self.send_some(|pieces| {
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                match sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags) {
+                    Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+                    other => other,
+                }
+            })?;
             total += sent;
             if !is_all {
                 break;
@@ -80,7 +87,32 @@ impl Output {
         Ok(total)
     }
 
-    fn send_some(&mut self, stream: BorrowedFd<'_>) -> Result<(usize, bool), Errno> {
+    /// Sends inside TLS as [`Output::send`] does. The session keeps what the socket does not take,
+    /// up to a limit.
+    ///
+    /// # Errors
+    /// As [`Session::send`].
+    pub(crate) fn send_by(
+        &mut self,
+        session: &mut Session,
+        stream: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
+        let mut total = session.send(stream, &[])?;
+        while !self.entries.is_empty() {
+            let (sent, is_all) = self.send_some(|pieces| session.send(stream, pieces))?;
+            total += sent;
+            if !is_all {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Gives the first entries to `send`. Returns how many bytes it took, and whether all.
+    fn send_some<E>(
+        &mut self,
+        send: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>,
+    ) -> Result<(usize, bool), E> {
         let heads = self.heads.make_contiguous();
         let mut pieces = Vec::with_capacity(PIECES_MAX.min(2 * self.entries.len()));
         let (mut at, mut skip, mut len) = (0, self.sent, 0);
@@ -101,11 +133,7 @@ impl Output {
                 }
             }
         }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = match sendmsg(stream, &pieces, &mut SendAncillaryBuffer::default(), flags) {
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            other => other?,
-        };
+        let sent = send(&pieces)?;
         drop(pieces);
         self.bytes -= sent;
         self.sent += sent;

@@ -17,7 +17,7 @@ use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
     BlkOptions, ConfigChange, ConfigFault, HostPort, Manager, MetricsAddress, MetricsServer,
-    NbdAddress, OpenFile, RpcServer, Target, TargetOptions,
+    NbdAddress, NvmeHost, OpenFile, RpcServer, Target, TargetOptions, TlsFiles,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
@@ -76,8 +76,15 @@ Examples:
   qpair target --folder /run/qpair --disk data=data.img --nbd unix:/run/qpair/nbd.sock
   nbdinfo 'nbd+unix:///data?socket=/run/qpair/nbd.sock'
 
+  qpair target --folder /run/qpair --disk data=data.img --nbd tcp:0.0.0.0 --tls-certificate cert.pem --tls-key key.pem
+  nbdinfo 'nbds://HOST/data?tls-certificates=FOLDER'
+
   qpair target --folder /run/qpair --disk data=data.img --nvme-tcp 0.0.0.0:4420
   nvme connect -t tcp -a HOST -n nqn.2026-11.invalid.qpair:target
+
+  nvme gen-dhchap-key > host.key && chmod 600 host.key
+  qpair target --folder /run/qpair --disk data=data.img --nvme-tcp 0.0.0.0:4420 --dhchap-key HOSTNQN=host.key
+  nvme connect -t tcp -a HOST -n nqn.2026-11.invalid.qpair:target -S $(cat host.key)
 
   qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
@@ -105,6 +112,18 @@ pub(crate) struct TargetCommand {
     #[arg(long, value_name = "ADDRESS", requires = "disk")]
     nbd: Option<NbdAddress>,
 
+    /// Require TLS of NBD clients, with the certificate in this file (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["nbd", "tls_key"])]
+    tls_certificate: Option<PathBuf>,
+
+    /// File with the private key of --tls-certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// Require a certificate of NBD clients too, by an authority in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_ca: Option<PathBuf>,
+
     /// Serve the disks to hosts over NVMe/TCP at HOST:PORT, as namespaces of one subsystem, and not
     /// by vhost-user
     #[arg(long, value_name = "HOST:PORT", requires = "disk", conflicts_with = "nbd")]
@@ -122,6 +141,16 @@ pub(crate) struct TargetCommand {
     /// Host that may connect over NVMe/TCP; may be repeated [default: all]
     #[arg(long, value_name = "NQN", requires = "nvme_tcp")]
     allow_host: Vec<String>,
+
+    /// Host that must prove by the key in this file who it is (DH-HMAC-CHAP); may be repeated, and
+    /// allows the host
+    #[arg(long, value_name = "NQN=FILE", requires = "nvme_tcp", value_parser = parse_key)]
+    dhchap_key: Vec<(String, PathBuf)>,
+
+    /// Key by which the target proves who it is to a host of --dhchap-key that asks; may be
+    /// repeated
+    #[arg(long, value_name = "NQN=FILE", requires = "dhchap_key", value_parser = parse_key)]
+    dhchap_ctrlr_key: Vec<(String, PathBuf)>,
 
     /// Accept JSON-RPC calls at this socket, only from the owner of this process
     #[arg(long, value_name = "PATH")]
@@ -166,6 +195,15 @@ pub(crate) struct TargetCommand {
     /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
+}
+
+fn parse_key(text: &str) -> std::result::Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((nqn, file)) if !nqn.is_empty() && !file.is_empty() => {
+            Ok((nqn.to_owned(), file.into()))
+        }
+        _ => Err("write NQN=FILE".into()),
+    }
 }
 
 fn parse_disk(text: &str) -> std::result::Result<(String, DeviceSpec), String> {
@@ -298,13 +336,13 @@ impl TargetCommand {
         if let Some(address) = &self.nbd {
             let names: Vec<String> = self.disk.iter().map(|(name, _)| name.clone()).collect();
             manager
-                .serve_nbd(address, &names, self.read_only)
+                .serve_nbd(address, &names, self.read_only, self.tls_files().as_ref())
                 .map_err(|what| Failure::new(Exit::Failed, what))?;
         }
         if let Some(address) = &self.nvme_tcp {
             let names: Vec<String> = self.disk.iter().map(|(name, _)| name.clone()).collect();
             let address = manager
-                .serve_nvme_tcp(address, &self.nqn, &names, &self.allow_host)
+                .serve_nvme_tcp(address, &self.nqn, &names, &self.hosts()?)
                 .map_err(|what| Failure::new(Exit::Failed, what))?;
             info!(name: "listening", target: LOG, %address, nqn = self.nqn, "hosts of NVMe/TCP can connect");
         }
@@ -317,6 +355,39 @@ impl TargetCommand {
             manager.load(&config).map_err(|error| wrong(&error))?;
         }
         Ok(manager)
+    }
+
+    /// Returns the hosts that may connect over NVMe/TCP.
+    fn hosts(&self) -> Result<Vec<NvmeHost>> {
+        let mut hosts: Vec<NvmeHost> = self
+            .allow_host
+            .iter()
+            .map(|nqn| NvmeHost { nqn: nqn.clone(), ..NvmeHost::default() })
+            .collect();
+        for (nqn, file) in &self.dhchap_key {
+            match hosts.iter_mut().find(|host| host.nqn == *nqn) {
+                Some(host) => host.key = Some(file.clone()),
+                None => {
+                    let (nqn, key) = (nqn.clone(), Some(file.clone()));
+                    hosts.push(NvmeHost { nqn, key, controller_key: None });
+                }
+            }
+        }
+        for (nqn, file) in &self.dhchap_ctrlr_key {
+            let host = hosts.iter_mut().find(|host| host.nqn == *nqn && host.key.is_some());
+            let Some(host) = host else {
+                return Err(Failure::usage(format!(
+                    "--dhchap-ctrlr-key {nqn} has no --dhchap-key"
+                )));
+            };
+            host.controller_key = Some(file.clone());
+        }
+        Ok(hosts)
+    }
+
+    fn tls_files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_certificate.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, client_ca: self.tls_client_ca.clone() })
     }
 
     /// Opens the device of a disk. Disks that are slices of one device share it.

@@ -1,6 +1,5 @@
 //! The link to the server: a connection that may be lost and made again, and the times of requests.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,13 +12,14 @@ use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
 use super::{Job, NbdChannel, SOCKET};
 use crate::client::handshake::Facts;
 use crate::client::peer::Peer;
+use crate::client::tls::Wire;
 
 #[derive(Debug)]
 pub(super) enum Link {
     Up,
     /// The connection was lost without a request in flight. The next request connects again.
     Down,
-    Lost(Reconnection<(OwnedFd, Facts)>),
+    Lost(Reconnection<(Wire, Facts)>),
     /// The server did not come back in time, or broke the protocol.
     Gone,
 }
@@ -45,8 +45,8 @@ impl NbdChannel {
     pub(super) fn close(&mut self) {
         if self.is_up() {
             // The socket is in the set. Either call fails only if it is closed already.
-            let _ = epoll::delete(&self.set, &self.socket);
-            let _ = shutdown(&self.socket, Shutdown::Both);
+            let _ = epoll::delete(&self.set, &self.wire.socket);
+            let _ = shutdown(&self.wire.socket, Shutdown::Both);
         }
         self.output.clear();
         self.input.clear();
@@ -98,7 +98,7 @@ impl NbdChannel {
     /// Takes the result of a reconnection, and sends the jobs again.
     pub(super) fn come_back(&mut self) {
         let Link::Lost(reconnection) = &self.link else { return };
-        let (socket, facts) = match reconnection.take() {
+        let (wire, facts) = match reconnection.take() {
             None => return,
             Some(Ok(found)) => found,
             Some(Err(error)) => return self.give_up(&error.to_string()),
@@ -111,10 +111,10 @@ impl NbdChannel {
             return self.give_up("the export has changed");
         }
         let data = EventData::new_u64(SOCKET);
-        if let Err(errno) = epoll::add(&self.set, &socket, data, EventFlags::IN) {
+        if let Err(errno) = epoll::add(&self.set, &wire.socket, data, EventFlags::IN) {
             return self.give_up(&errno.to_string());
         }
-        (self.socket, self.facts, self.link) = (socket, facts, Link::Up);
+        (self.wire, self.facts, self.link) = (wire, facts, Link::Up);
         self.connected_at = Instant::now();
         self.setting.resets.fetch_add(1, Ordering::Relaxed);
         let device = &self.setting.info.name;

@@ -15,6 +15,7 @@
 mod link;
 mod replies;
 
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 
 use super::device::Count;
 use super::handshake::Facts;
+use super::tls::Wire;
 use crate::wire::export_flag;
 use crate::wire::request::flag;
 use crate::wire::{Kind, Request as Message};
@@ -68,7 +70,7 @@ pub(super) struct NbdChannel {
     timer: OwnedFd,
     /// The time for which the timer is set.
     looks_at: Option<Instant>,
-    socket: OwnedFd,
+    wire: Wire,
     set: OwnedFd,
     facts: Facts,
     jobs: Box<[Option<Job>]>,
@@ -88,7 +90,7 @@ pub(super) struct NbdChannel {
 }
 impl NbdChannel {
     pub(super) fn new(
-        socket: OwnedFd,
+        wire: Wire,
         facts: Facts,
         setting: Setting,
         options: &ChannelOptions,
@@ -103,7 +105,7 @@ impl NbdChannel {
         let watch = |fd: BorrowedFd<'_>, number| {
             epoll::add(&set, fd, EventData::new_u64(number), EventFlags::IN).map_err(failed)
         };
-        watch(socket.as_fd(), SOCKET)?;
+        watch(wire.socket.as_fd(), SOCKET)?;
         watch(again.as_fd(), AGAIN)?;
         watch(timer.as_fd(), TIMER)?;
         let depth = options.depth as usize;
@@ -114,7 +116,7 @@ impl NbdChannel {
             again: Arc::new(again),
             timer,
             looks_at: None,
-            socket,
+            wire,
             set,
             facts,
             jobs: (0..depth).map(|_| None).collect(),
@@ -180,15 +182,40 @@ impl NbdChannel {
         }
     }
 
+    /// Sends from the front of the output; `None` if the socket takes nothing now.
+    fn send_some(&mut self) -> io::Result<Option<usize>> {
+        let rest = &self.output[self.sent..];
+        if let Some(session) = &mut self.wire.tls {
+            let count = session.send(&self.wire.socket, &[IoSlice::new(rest)])?;
+            return Ok((count > 0).then_some(count));
+        }
+        match send(&self.wire.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(count) => Ok(Some(count)),
+            Err(Errno::INTR) => Ok(Some(0)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether records of TLS wait until the socket takes them.
+    fn has_records(&self) -> bool {
+        self.wire.tls.as_ref().is_some_and(|session| session.has_output())
+    }
+
     fn send(&mut self) {
+        if self.is_up()
+            && let Some(session) = &mut self.wire.tls
+            && session.has_output()
+            && let Err(error) = session.send(&self.wire.socket, &[])
+        {
+            return self.lose(&error.to_string());
+        }
         while self.sent < self.output.len() && self.is_up() {
             self.statistics.system_calls += 1;
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(&self.socket, &self.output[self.sent..], flags) {
-                Ok(count) => self.sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(errno) => return self.lose(&errno.to_string()),
+            match self.send_some() {
+                Ok(Some(count)) => self.sent += count,
+                Ok(None) => break,
+                Err(error) => return self.lose(&error.to_string()),
             }
         }
         if !self.is_up() {
@@ -205,13 +232,13 @@ impl NbdChannel {
             self.sent = 0;
         }
         // Completions without the server wake through the socket's readiness to be written.
-        let wanted = !self.output.is_empty() || !self.ended.is_empty();
+        let wanted = !self.output.is_empty() || !self.ended.is_empty() || self.has_records();
         if wanted != self.watches_output {
             self.watches_output = wanted;
             let mut flags = EventFlags::IN;
             flags.set(EventFlags::OUT, wanted);
             // The socket is in the set, so this cannot fail.
-            let _ = epoll::modify(&self.set, &self.socket, EventData::new_u64(SOCKET), flags);
+            let _ = epoll::modify(&self.set, &self.wire.socket, EventData::new_u64(SOCKET), flags);
         }
     }
 
@@ -324,6 +351,9 @@ impl Drop for NbdChannel {
         if self.is_up() {
             leave.put(&mut self.output, false);
             self.send();
+            if let Some(session) = &mut self.wire.tls {
+                session.close(&self.wire.socket);
+            }
         }
     }
 }

@@ -25,16 +25,23 @@ impl NbdChannel {
         }
         self.statistics.system_calls += 1;
         let mut staging = std::mem::take(&mut self.staging);
-        let received = recv(&self.socket, &mut staging[..], RecvFlags::DONTWAIT);
+        let received = match &mut self.wire.tls {
+            Some(session) => session.receive(&self.wire.socket, &mut staging[..]),
+            None => match recv(&self.wire.socket, &mut staging[..], RecvFlags::DONTWAIT) {
+                Ok((_, count)) => Ok(Some(count)),
+                Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+                Err(errno) => Err(errno.into()),
+            },
+        };
         let count = match received {
-            Ok((_, 0)) => {
+            Ok(Some(0)) => {
                 self.lose("the server has closed it");
                 0
             }
-            Ok((_, count)) => count,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => {
-                self.lose(&errno.to_string());
+            Ok(Some(count)) => count,
+            Ok(None) => 0,
+            Err(error) => {
+                self.lose(&error.to_string());
                 0
             }
         };
@@ -51,7 +58,8 @@ impl NbdChannel {
             }
         }
         self.staging = staging;
-        count == STAGING_BYTES
+        // TLS uses half of the buffer for records.
+        count == STAGING_BYTES || count > STAGING_BYTES / 4 && self.wire.tls.is_some()
     }
 
     /// Takes whole headers and their data, and returns how many bytes these have.

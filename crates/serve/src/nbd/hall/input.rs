@@ -1,11 +1,14 @@
 //! Bytes from sockets: new clients, negotiations and requests.
 
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use qpair_nbd::server::{Settled, Step};
 use qpair_nbd::wire::Request;
 use qpair_nbd::wire::request::header_bytes;
+use qpair_tls::TlsServer;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tracing::{info, warn};
 
@@ -78,7 +81,7 @@ impl Hall {
                 shared.lobby.leave(self.number);
                 continue;
             }
-            self.clients[slot] = Some(Box::new(Client::new(stream)));
+            self.clients[slot] = Some(Box::new(Client::new(stream, shared.tls.is_some())));
             self.negotiating += 1;
             self.soil(slot);
         }
@@ -90,10 +93,18 @@ impl Hall {
         let mut staging = std::mem::take(&mut self.staging);
         if let Some(client) = self.clients[slot].as_mut().filter(|client| !client.is_dead) {
             let most = if is_crowded { CROWDED_BYTES } else { staging.len() };
-            let received = recv(&client.stream, &mut staging[..most], RecvFlags::DONTWAIT);
+            let received = match &mut client.tls {
+                Some(session) => session.receive(&client.stream, &mut staging[..most]),
+                None => match recv(&client.stream, &mut staging[..most], RecvFlags::DONTWAIT) {
+                    Ok((_, count)) => Ok(Some(count)),
+                    Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+                    Err(errno) => Err(errno.into()),
+                },
+            };
             match received {
-                Ok((_, 0)) => client.is_dead = true,
-                Ok((_, count)) => {
+                Ok(None) => {}
+                Ok(Some(0)) => client.is_dead = true,
+                Ok(Some(count)) => {
                     client.moved_at = Instant::now();
                     if client.input.is_empty() {
                         let taken = self.take(slot, &staging[..count]);
@@ -105,7 +116,9 @@ impl Hall {
                         self.take_input(slot);
                     }
                 }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    self.send_away(slot, &error.to_string());
+                }
                 Err(_) => client.is_dead = true,
             }
         }
@@ -144,6 +157,11 @@ impl Hall {
                 client.output.push(&output, None);
                 match step {
                     Ok(Step::Continues) => {}
+                    Ok(Step::StartsTls) if rest.is_empty() => {}
+                    // Nobody but an attacker puts bytes in the open there.
+                    Ok(Step::StartsTls) => {
+                        self.send_away(slot, "the client sent bytes behind NBD_OPT_STARTTLS");
+                    }
                     Ok(Step::Ended) => client.is_leaving = true,
                     Ok(Step::Settled(settled)) => self.begin_transmission(slot, settled),
                     Err(fault) => self.send_away(slot, fault.0),
@@ -172,6 +190,19 @@ impl Hall {
             }
         }
         bytes.len() - rest.len()
+    }
+
+    /// Begins the TLS of a client to which nothing is to be sent in the open any more.
+    pub(super) fn start_tls(&mut self, slot: usize) {
+        let Some(client) = &mut self.clients[slot] else { return };
+        let session = self.shared.tls.as_ref().map(TlsServer::session);
+        match (session, &mut client.phase) {
+            (Some(Ok(session)), Phase::Negotiation(negotiation)) => {
+                negotiation.tls_begins();
+                client.tls = Some(Box::new(session));
+            }
+            _ => self.send_away(slot, "TLS could not be started"),
+        }
     }
 
     fn begin_transmission(&mut self, slot: usize, settled: Settled) {

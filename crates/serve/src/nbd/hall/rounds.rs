@@ -1,7 +1,6 @@
 //! Rounds: at the end of a turn, the clients to which something has happened are looked at, and now
 //! and then all of them.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -34,9 +33,12 @@ impl Hall {
                 let Some(client) = &mut self.clients[slot] else { break };
                 let sent = match client.is_dead {
                     true => Ok(0),
-                    false => client.output.send(client.stream.as_fd()),
+                    false => client.send(),
                 };
                 match sent {
+                    Ok(0) if client.starts_tls() && client.output.is_empty() && !client.is_dead => {
+                        self.start_tls(slot);
+                    }
                     Ok(0) if client.input.len() == before => break,
                     Ok(0) => {}
                     Ok(_) => client.moved_at = Instant::now(),
@@ -63,13 +65,15 @@ impl Hall {
     /// Removes a client that has left, or sets for what its socket is watched.
     fn conclude(&mut self, slot: usize) {
         let Some(client) = &mut self.clients[slot] else { return };
-        if client.is_leaving && client.busy() == 0 && client.output.is_empty() {
+        if client.is_leaving && client.busy() == 0 && !client.has_output() {
+            if let Some(session) = &mut client.tls {
+                session.close(&client.stream);
+            }
             client.is_dead = true;
         }
         if !client.is_dead {
             let reads = client.skip > 0 || client.receiving.is_some() || client.may_take();
-            let wanted =
-                Interest { read: reads && !client.is_leaving, write: !client.output.is_empty() };
+            let wanted = Interest { read: reads && !client.is_leaving, write: client.has_output() };
             if client.interest != wanted {
                 client.interest = wanted;
                 let mut flags = EventFlags::empty();

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use qpair_nvme_device::{AdminState, ControllerOptions, Doorbells};
 use qpair_nvme_wire::fabrics::{
-    ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, FABRICS, NO_FLOW_CONTROL, WrongField,
-    fctype, sgl,
+    ANY_CONTROLLER, AUTHENTICATION_REQUIRED, Connect, ConnectData, DISCOVERY_NQN, FABRICS,
+    NO_FLOW_CONTROL, WrongField, fctype, sgl,
 };
 use qpair_nvme_wire::{Command as Entry, Status};
 use tracing::info;
 
 use super::Hall;
+use super::authentication::authentication_of;
 use super::spaces::find;
 use crate::nvme_tcp::connection::{Admin, Phase, Sink};
 use crate::nvme_tcp::controller::{Controller, Seat};
@@ -135,7 +136,11 @@ impl Hall {
         if connect.queue > controller.queue_max.load(Ordering::Acquire) {
             return wrong_command(42);
         }
-        if !controller.is_enabled.load(Ordering::Acquire) {
+        // A peer that has proved nothing yet cuts no connection of a host.
+        let has_keys = subsystem.as_ref().is_some_and(|it| it.keys_of(&data.host).is_some());
+        if !controller.is_enabled.load(Ordering::Acquire)
+            || has_keys && controller.has_seat(connect.queue)
+        {
             return Outcome::Refused(Status::COMMAND_SEQUENCE_ERROR, 0);
         }
         controller.sit(connect.queue).map_or(Outcome::Deferred, Outcome::Seated)
@@ -143,6 +148,7 @@ impl Hall {
 
     fn conclude_connect(&mut self, slot: usize, entry: &Entry, outcome: Outcome) {
         let generation = self.shared.directory.generation();
+        let policy = self.shared.directory.policy.lock().clone();
         let Some(it) = &mut self.connections[slot] else { return };
         let seat = match outcome {
             Outcome::Seated(seat) => seat,
@@ -158,6 +164,7 @@ impl Hall {
         it.set_queue(entries, connect.flags & NO_FLOW_CONTROL == 0);
         it.take_entry();
         let controller = seat.controller.clone();
+        let authentication = authentication_of(&controller, policy);
         it.seat = Some(seat);
         let mut keep_alive = Duration::ZERO;
         if connect.queue == 0 {
@@ -179,7 +186,9 @@ impl Hall {
             it.phase = Phase::Io;
             it.receiver.set_data_bytes_max(LARGE_BYTES);
         }
-        it.respond(entry.cid(), Status::SUCCESS, controller.id.into());
+        it.authentication = authentication;
+        let flags = if it.is_unproved() { AUTHENTICATION_REQUIRED } else { 0 };
+        it.respond(entry.cid(), Status::SUCCESS, (flags | u32::from(controller.id)).into());
         if let Some(space) = find(&mut self.spaces, controller.subsystem.as_ref()) {
             space.post.has_client.store(true, Ordering::Relaxed);
         }

@@ -178,6 +178,11 @@ impl Hall {
             (Phase::Initialized, Pdu::Command(entry, data)) => {
                 self.take_first(slot, entry, data);
             }
+            (Phase::Admin(_) | Phase::Io, Pdu::Command(entry, data))
+                if it.authenticates(&entry) =>
+            {
+                self.take_authentication(slot, entry, data);
+            }
             (Phase::Admin(_), Pdu::Command(entry, data)) => {
                 it.take_entry();
                 if data > 0 {
@@ -207,6 +212,7 @@ impl Hall {
             Sink::Capsule(entry) => {
                 let capsule = std::mem::take(&mut it.capsule);
                 match it.phase {
+                    _ if it.authenticates(&entry) => self.authenticate(slot, &entry, &capsule),
                     Phase::Admin(_) => self.execute_admin(slot, &entry),
                     _ => self.connect(slot, entry, &capsule),
                 }

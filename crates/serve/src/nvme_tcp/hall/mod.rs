@@ -5,10 +5,11 @@
 //! - a connection that waits for a head or a block is in `waiting`, in the order of arrival;
 //! - a namespace that was removed has its lane until the lane's requests have ended.
 //!
-//! A turn reads the sockets (`input`), executes commands (`admin`, `commands`), takes those that
-//! have ended, and sends responses (`rounds`). `spaces` has the namespaces.
+//! A turn reads the sockets (`input`), executes commands (`authentication`, `admin`, `commands`),
+//! takes those that have ended, and sends responses (`rounds`). `spaces` has the namespaces.
 
 mod admin;
+mod authentication;
 mod commands;
 mod connect;
 mod input;
