@@ -26,6 +26,7 @@ mod growth;
 mod history;
 mod isolation;
 mod large_transactions;
+mod large_transactions_attack;
 mod layers;
 mod lock_timeouts;
 mod log_device;
