@@ -101,7 +101,7 @@ impl Server {
             match negotiation.take(&mut &byte[..], &One, &mut output).ok()? {
                 Step::Continues => {}
                 Step::Settled(settled) => break settled.style,
-                Step::Ended => return None,
+                Step::StartsTls | Step::Ended => return None,
             }
         };
         stream.write_all(&output).ok()?;

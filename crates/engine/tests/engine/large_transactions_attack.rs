@@ -12,7 +12,7 @@ use qpair_sim_block::{SimDevice, SimOptions};
 
 use crate::common::{Device, assert_sound, copy_of, encrypted, existing, options, ram, with_log};
 use qpair_engine::{
-    Durability, ErrorKind, Next, Runtime, Savepoint, Store, StoreOptions, Table, Transaction,
+    ErrorKind, Next, Runtime, Savepoint, Store, StoreOptions, Table, Transaction,
     TransactionOptions,
 };
 
@@ -305,7 +305,6 @@ fn a_feed_has_commits_in_parts() {
 
 /// Writes that were rolled back do not keep a commit from succeeding when their table was dropped.
 #[test]
-#[ignore = "fails: a rollback to a savepoint leaves the table among the trees of the writes"]
 fn a_table_whose_writes_were_rolled_back_may_be_dropped() {
     for limit in [1 << 20, 1] {
         let store = Store::open(vec![ram()], &options(PAGE, FRAMES)).unwrap();
@@ -327,7 +326,6 @@ fn a_table_whose_writes_were_rolled_back_may_be_dropped() {
 
 /// Writes that were rolled back, or overwritten, need no room in the log.
 #[test]
-#[ignore = "fails: the size of the record counts all writes that ever went to the device"]
 fn writes_that_are_gone_need_no_log() {
     for limit in [1 << 20, 1000] {
         let fixed = RamOptions { size_bytes: 2 << 20, growable: false, ..RamOptions::default() };

@@ -6,6 +6,7 @@ use qpair_block::format_bytes;
 use qpair_format::log::{Operation, RECORD_BYTES_MAX, RecordBuilder};
 use qpair_format::{Error, ErrorKind, Result};
 
+use super::windows::parts_max;
 use crate::log::Durability;
 use crate::shared::Shared;
 use crate::task::{Worker, current};
@@ -37,8 +38,11 @@ fn record_bytes_max(core: &TxState) -> Result<usize> {
 /// # Errors
 /// `TooLarge`, `NoSpace`.
 pub(super) fn expect(core: &TxState) -> Result<()> {
-    let of_device = core.spilled.as_ref().map_or(0, |spilled| spilled.record_bytes);
-    let bytes_max = record_bytes_max(core)? + of_device;
+    let of_device = core.spilled.as_ref().map_or(0, |spilled| spilled.record_bytes());
+    // Each part may be written by itself, and does not fill its last block.
+    let parts = if of_device > 0 { parts_max(of_device, core.bytes_max) } else { 0 };
+    let of_parts = parts * core.shared().wal.geometry().block_bytes as usize;
+    let bytes_max = record_bytes_max(core)? + of_device + of_parts;
     current(|worker| worker.expect_commit(bytes_max)).unwrap_or(Ok(()))
 }
 

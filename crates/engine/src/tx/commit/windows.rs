@@ -19,6 +19,17 @@ const BYTES: RangeInclusive<usize> = (1 << 10)..=(1 << 20);
 /// The share of the memory for a transaction's writes that a window may take, as a divisor.
 const PART: usize = 4;
 
+/// Returns an upper bound of the number of windows of a transaction, by the size of its record, and
+/// the memory that its writes may take.
+pub(super) fn parts_max(record_bytes: usize, bytes_max: usize) -> usize {
+    // An entry of a write set takes less than twice what its head in a record is counted with.
+    2 * record_bytes / window_bytes(bytes_max) + 1
+}
+
+fn window_bytes(bytes_max: usize) -> usize {
+    (bytes_max / PART).clamp(*BYTES.start(), *BYTES.end())
+}
+
 /// The part of a commit whose writes are on the device.
 pub(super) struct SpilledCommit {
     /// The writes after those in memory.
@@ -37,11 +48,13 @@ impl SpilledCommit {
     }
 }
 
+/// The next write of a run: its tree, its key, its order among writes to that key, the run.
+type Head = (u32, Box<[u8]>, u64, usize);
+
 /// Runs that are merged from their beginning to their end.
 pub(super) struct Windows {
     inputs: Vec<Input>,
-    /// The next write of each run: its tree, its key, its order among writes to that key, the run.
-    heads: BinaryHeap<Reverse<(u32, Box<[u8]>, u64, usize)>>,
+    heads: BinaryHeap<Reverse<Head>>,
     /// What the next write of each run writes.
     images: Vec<BeforeImage>,
     /// The runs whose next write is to be read.
@@ -63,7 +76,7 @@ impl Windows {
             missing: (0..runs.len()).collect(),
             last: (0, Box::default()),
             is_open: false,
-            bytes_max: (bytes_max / PART).clamp(*BYTES.start(), *BYTES.end()),
+            bytes_max: window_bytes(bytes_max),
         }
     }
 

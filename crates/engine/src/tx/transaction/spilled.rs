@@ -33,25 +33,40 @@ const TAG_BYTES: usize = 4;
 #[derive(Default)]
 pub(crate) struct Spilled {
     runs: Arc<[Arc<SortedRun>]>,
-    /// The trees with writes, and their roots.
-    trees: BTreeMap<u32, FrameIndex>,
+    /// What each run has.
+    contents: Vec<Content>,
     /// The savepoints before the writes in memory: their numbers, ascending, and how many runs there
     /// were.
     savepoints: Vec<(u32, usize)>,
-    /// An upper bound of the size of the writes in a commit's record, in bytes.
-    pub(in crate::tx) record_bytes: usize,
     /// The number of rows that are locked by tags.
     tags: usize,
+}
+
+/// What a run has.
+#[derive(Default)]
+struct Content {
+    /// The trees with writes, and their roots.
+    trees: BTreeMap<u32, FrameIndex>,
+    /// An upper bound of the size of the writes in a commit's record, in bytes.
+    record_bytes: usize,
 }
 
 impl Spilled {
     /// Returns the tree with this number, which has writes.
     pub(in crate::tx) fn tree(&self, id: u32) -> Option<Tree> {
-        self.trees.get(&id).map(|root| Tree::new(id, *root))
+        let root = self.contents.iter().find_map(|content| content.trees.get(&id));
+        root.map(|root| Tree::new(id, *root))
     }
 
+    /// Returns the trees with writes; some of them more than once.
     pub(in crate::tx) fn trees(&self) -> impl Iterator<Item = Tree> + '_ {
-        self.trees.iter().map(|(id, root)| Tree::new(*id, *root))
+        let trees = self.contents.iter().flat_map(|content| &content.trees);
+        trees.map(|(id, root)| Tree::new(*id, *root))
+    }
+
+    /// Returns an upper bound of the size of the writes in a commit's record, in bytes.
+    pub(in crate::tx) fn record_bytes(&self) -> usize {
+        self.contents.iter().map(|content| content.record_bytes).sum()
     }
 
     /// Returns the memory for runs and tags, in bytes.
@@ -79,6 +94,7 @@ impl Spilled {
         let (_, runs) = self.savepoints[at];
         self.savepoints.truncate(at + 1);
         self.runs = self.runs[..runs].into();
+        self.contents.truncate(runs);
         true
     }
 }
@@ -126,7 +142,7 @@ impl TxState {
 
     /// Notes the size of the writes, in memory and on the device, for the list of transactions.
     pub(super) fn note_size(&self) {
-        let on_device = self.spilled.as_ref().map_or(0, |spilled| spilled.record_bytes);
+        let on_device = self.spilled.as_ref().map_or(0, |spilled| spilled.record_bytes());
         let bytes = self.writes.size_bytes() + on_device;
         self.info.bytes.store(bytes as u64, Ordering::Relaxed);
     }
@@ -178,7 +194,7 @@ impl TxState {
                 ErrorKind::TooLarge,
                 format!(
                     "the transaction has {} of writes on the device, and needs {} of memory to find them; the limit is {}",
-                    format_bytes(spilled.record_bytes as u64),
+                    format_bytes(spilled.record_bytes() as u64),
                     format_bytes(memory_bytes as u64),
                     format_bytes(limit as u64),
                 ),
@@ -205,20 +221,23 @@ impl TxState {
         let runs = self.spilled.as_ref().map(|spilled| spilled.runs.clone());
         let mut runs = runs.unwrap_or_default().to_vec();
         let mut marks = Vec::with_capacity(savepoints.len());
+        let mut contents = Vec::new();
         let segments = self.writes.segments();
         for (index, segment) in segments.iter().enumerate() {
             if !segment.is_empty() {
+                let mut content = Content::default();
+                for item in self.writes.items_of(segment) {
+                    content.trees.insert(item.tree.id, item.tree.root);
+                    content.record_bytes += item.record_bytes_max();
+                }
+                contents.push(content);
                 let write = async || self.write_run(segment, runs.len()).await;
                 runs.push(SpaceRetry::tried(self.shared(), write).await?);
             }
             marks.extend(savepoints.get(index).map(|number| (*number, runs.len())));
         }
-        let items = segments.iter().flat_map(|segment| self.writes.items_of(segment));
         let Some(spilled) = &mut self.spilled else { return Ok(()) };
-        for item in items {
-            spilled.trees.insert(item.tree.id, item.tree.root);
-            spilled.record_bytes += item.record_bytes_max();
-        }
+        spilled.contents.extend(contents);
         spilled.runs = runs.into();
         spilled.savepoints.extend(marks);
         self.writes.drain();

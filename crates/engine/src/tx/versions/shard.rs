@@ -37,7 +37,13 @@ pub(crate) struct Shard {
     near: [Option<Box<Row>>; NEAR],
     overflow_table: Option<Box<OverflowTable>>,
     /// The locks of large transactions whose rows are not here.
-    tags: Option<Box<Vec<Tags>>>,
+    tags: Option<Box<TagSets>>,
+}
+
+/// The tags in a shard, of all transactions that have some.
+#[derive(Default)]
+struct TagSets {
+    all: Vec<Tags>,
 }
 
 /// The rows of a shard that one transaction has locked, without the rows.
@@ -93,7 +99,7 @@ impl Shard {
     /// Returns the transaction that has locked a row with this hash, if its rows are not here.
     #[inline]
     fn owner_of_tag(&self, hash: u64) -> Option<u64> {
-        let all = self.tags.as_ref()?;
+        let all = &self.tags.as_ref()?.all;
         let has = |of: &&Tags| of.tags.binary_search(&tag_of(hash)).is_ok();
         all.iter().find(has).map(|of| of.owner)
     }
@@ -102,7 +108,8 @@ impl Shard {
     /// older values, stay; so do those whose tag is another transaction's. Returns the number of new
     /// tags. The transaction must end with [`Shard::release_tags`].
     pub(crate) fn replace_by_tags(&mut self, owner: u64, rows: impl Iterator<Item = u32>) -> usize {
-        let mut all = self.tags.take().unwrap_or_default();
+        let mut sets = self.tags.take().unwrap_or_default();
+        let all = &mut sets.all;
         let is_own = |of: &&mut Tags| of.owner == owner;
         let mut tags = match all.iter_mut().find(is_own) {
             Some(of) => std::mem::take(&mut of.tags),
@@ -127,14 +134,14 @@ impl Shard {
         tags.dedup();
         let more = tags.len() - before;
         all.iter_mut().find(is_own).into_iter().for_each(|of| of.tags = std::mem::take(&mut tags));
-        self.tags = Some(all);
+        self.tags = Some(sets);
         more
     }
 
     /// Releases the locks of a transaction that has tags here: removes the tags, and releases all
     /// its rows. Returns the waiters to wake.
     pub(crate) fn release_tags(&mut self, owner: u64) -> Vec<Waker> {
-        let Some(all) = &mut self.tags else { return Vec::new() };
+        let Some(TagSets { all }) = self.tags.as_deref_mut() else { return Vec::new() };
         let before = all.len();
         all.retain(|of| of.owner != owner);
         if all.len() == before {
