@@ -52,7 +52,7 @@ pub enum Canary {
     HorizonBeforeDurable,
     /// A key of more than 1,024 bytes is put before the superblocks say that there are such keys.
     UnmarkedLongKeys,
-    /// Of two writes to a key that a transaction has on the device, the older one counts.
+    /// The older of two writes to a key that a transaction has on the device counts.
     StaleSpilledWrite,
     /// Rows that leave memory while a transaction has them locked are unlocked.
     ForgottenTags,

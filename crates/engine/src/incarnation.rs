@@ -162,8 +162,8 @@ impl Incarnation {
         self.note_feature(|superblock| &mut superblock.renames)
     }
 
-    /// Sets the feature flag for commits in parts, before a log has a part: older software would take
-    /// it for the log's end.
+    /// Sets the feature flag for commits in parts, before a log has a part: older software would
+    /// take it for the log's end.
     pub(crate) fn note_commit_parts(&self) -> Result<()> {
         if !self.shared.wal.options.enabled {
             return Ok(());

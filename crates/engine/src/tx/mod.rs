@@ -49,7 +49,8 @@ pub(crate) struct TxOptions {
     pub(crate) history_bytes_max: u64,
     /// Limit on the keys of recent commits, kept for serializable transactions, in bytes.
     pub(crate) recent_bytes_max: usize,
-    /// Limit on the memory for a transaction's writes, in bytes. The options of a transaction override it.
+    /// Limit on the memory for a transaction's writes, in bytes. The options of a transaction
+    /// override it.
     pub(crate) transaction_bytes_max: usize,
     /// How long a transaction waits for a locked row. The options of a transaction override it.
     pub(crate) lock_timeout: Option<Duration>,

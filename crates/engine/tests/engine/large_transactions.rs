@@ -1,5 +1,5 @@
-//! Transactions whose writes do not fit into their memory: they go to the device, and all else is as
-//! ever.
+//! Transactions whose writes do not fit into their memory: they go to the device, and all else is
+//! as ever.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -49,7 +49,8 @@ fn has_bit(device: &Device) -> bool {
     word(newest, 16) & 1 << 12 != 0
 }
 
-/// Its own reads, other readers, a crash and a close see what they would see of a small one.
+/// The reads of a large transaction itself, other readers, a crash and a close see what they would
+/// see of a small one.
 #[test]
 fn a_large_transaction_is_as_a_small_one() {
     let device = ram();
@@ -292,7 +293,8 @@ fn a_large_transaction_that_is_dropped_is_whole_or_nothing() {
     assert_sound(&[device], PAGE);
 }
 
-/// A crash finds as much of the log as was written: a commit in parts is there, or no part of it is.
+/// A crash finds as much of the log as was written: a commit in parts is there, or no part of it
+/// is.
 #[test]
 fn of_a_commit_in_parts_all_or_nothing_is_recovered() {
     let device = ram();

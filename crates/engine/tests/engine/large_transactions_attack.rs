@@ -193,8 +193,8 @@ fn limited_transactions_match_a_model() {
     }
 }
 
-/// Cuts the power at any write: a large commit is there as a whole or not at all, and is there if it
-/// was acknowledged.
+/// Cuts the power at any write: a large commit is there as a whole or not at all, and is there if
+/// it was acknowledged.
 #[test]
 fn a_power_cut_leaves_whole_commits() {
     const ROWS: u32 = 300;

@@ -25,8 +25,8 @@ pub(super) fn changes_max(inner: &StoreInner) -> usize {
     (inner.shared.pool.frames.len() as usize / 8).max(8)
 }
 
-/// Ends a stage: all commits up to `timestamp` are made, and none after it, but for parts of the next
-/// one.
+/// Ends a stage: all commits up to `timestamp` are made, and none after it, but for parts of the
+/// next one.
 pub(super) async fn end(inner: &StoreInner, timestamp: u64) -> Result<()> {
     inner.shared.oracle.start(timestamp);
     match inner.shared.space.is_short() {

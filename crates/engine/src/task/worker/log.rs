@@ -104,8 +104,8 @@ impl Worker {
         Ok(timestamp)
     }
 
-    /// Appends a part of a commit that is [expected](Self::expect_commit) and has its timestamp; the
-    /// last part is appended by [`append_commit`](Self::append_commit).
+    /// Appends a part of a commit that is [expected](Self::expect_commit) and has its timestamp;
+    /// the last part is appended by [`append_commit`](Self::append_commit).
     ///
     /// # Errors
     /// The part cannot be encoded: the store is read-only then.

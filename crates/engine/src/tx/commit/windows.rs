@@ -55,7 +55,7 @@ type Head = (u32, Box<[u8]>, u64, usize);
 pub(super) struct Windows {
     inputs: Vec<Input>,
     heads: BinaryHeap<Reverse<Head>>,
-    /// What the next write of each run writes.
+    /// The values of the next writes, by run.
     images: Vec<BeforeImage>,
     /// The runs whose next write is to be read.
     missing: Vec<usize>,

@@ -83,8 +83,8 @@ pub(in crate::tx) struct SpilledImages {
 
 /// Moves the before-images of a commit that is being applied to the device: those of these rows.
 ///
-/// No image is left out, since a snapshot below the commit may be taken as long as it is not applied.
-/// Rows with large values stay: their pages may be freed only once the commit is durable.
+/// No image is left out, since a snapshot below the commit may be taken as long as it is not
+/// applied. Rows with large values stay: their pages may be freed only once the commit is durable.
 ///
 /// # Errors
 /// `NoSpace`, `Closed`, and errors of the device. All images stay in memory then.

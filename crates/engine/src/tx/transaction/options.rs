@@ -67,9 +67,9 @@ pub struct TransactionOptions {
     /// Whether the transaction only reads; writes are refused then.
     pub read_only: bool,
     /// Limit on the memory for the transaction's writes and locked rows, and for the reads of a
-    /// serializable transaction, in bytes. Writes beyond it go to the device, where each keeps about
-    /// 8 bytes of this memory in use; reads do not. Large values go to the device at once, so only
-    /// their descriptors count. 0: the limit of the store's options.
+    /// serializable transaction, in bytes. Writes beyond it go to the device, where each keeps
+    /// about 8 bytes of this memory in use; reads do not. Large values go to the device at once, so
+    /// only their descriptors count. 0: the limit of the store's options.
     pub write_set_bytes_max: usize,
     /// How long a call waits for a row that another transaction has locked, before it fails with
     /// `TimedOut`. The transaction then continues as without the call, except that a `delete_range`

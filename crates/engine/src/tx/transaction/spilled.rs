@@ -33,16 +33,16 @@ const TAG_BYTES: usize = 4;
 #[derive(Default)]
 pub(crate) struct Spilled {
     runs: Arc<[Arc<SortedRun>]>,
-    /// What each run has.
+    /// The contents of each run.
     contents: Vec<Content>,
-    /// The savepoints before the writes in memory: their numbers, ascending, and how many runs there
-    /// were.
+    /// The savepoints before the writes in memory: their numbers, ascending, and how many runs
+    /// there were.
     savepoints: Vec<(u32, usize)>,
     /// The number of rows that are locked by tags.
     tags: usize,
 }
 
-/// What a run has.
+/// The contents of a run.
 #[derive(Default)]
 struct Content {
     /// The trees with writes, and their roots.
@@ -99,7 +99,8 @@ impl Spilled {
     }
 }
 
-/// Encodes a write for a run. Of writes to the same key, that with the smallest order is the newest.
+/// Encodes a write for a run. Of writes to the same key, that with the smallest order is the
+/// newest.
 fn image_of<'a>(item: &Item<'a>, order: u64) -> BeforeImageRef<'a> {
     BeforeImageRef::of_record(item.tree.id, item.key, order, written(item))
 }
@@ -183,9 +184,8 @@ impl TxState {
 
     /// Moves all writes to the device.
     ///
-    /// # Errors
-    /// `TooLarge` if what stays in memory is too much; errors as [`TxState::spill_rest`]. The writes
-    /// are then where they were.
+    /// # Errors `TooLarge` if what stays in memory is too much; errors as [`TxState::spill_rest`].
+    /// The writes are then where they were.
     async fn spill(&mut self) -> Result<()> {
         let spilled = self.spilled.get_or_insert_default();
         let (memory_bytes, limit) = (spilled.memory_bytes(), self.bytes_max.max(MEMORY_BYTES));

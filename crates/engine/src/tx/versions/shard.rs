@@ -1,9 +1,9 @@
 //! One shard of the row table: rows by tree and key, in places that are reused.
 //!
 //! Invariant: a row exists as long as a transaction holds its lock or waits for it, or an older
-//! value of it is kept. Meanwhile its place in the shard stays the same. Of a locked row that nobody
-//! waits for, and that has no older values, the owner may leave a tag in its place: a row that is
-//! made for a key with this tag is its owner's.
+//! value of it is kept. Meanwhile its place in the shard stays the same. Of a locked row that
+//! nobody waits for, and that has no older values, the owner may leave a tag in its place: a row
+//! that is made for a key with this tag is its owner's.
 //!
 //! Workers take turns in a shard, and each cache line that two of them touch moves between their
 //! cores. So the first few rows of a shard are found by the tags beside its lock, and use memory
@@ -105,8 +105,8 @@ impl Shard {
     }
 
     /// Replaces locked rows of a transaction by their tags. Rows that others wait for, or that have
-    /// older values, stay; so do those whose tag is another transaction's. Returns the number of new
-    /// tags. The transaction must end with [`Shard::release_tags`].
+    /// older values, stay; so do those whose tag is another transaction's. Returns the number of
+    /// new tags. The transaction must end with [`Shard::release_tags`].
     pub(crate) fn replace_by_tags(&mut self, owner: u64, rows: impl Iterator<Item = u32>) -> usize {
         let mut sets = self.tags.take().unwrap_or_default();
         let all = &mut sets.all;
