@@ -9,11 +9,11 @@ use qpair_nbd::{NbdDevice, NbdOptions};
 
 /// Splits a name into the options, which hold paths, and the address.
 fn split(name: &str) -> (&str, &str) {
-    let begins = [":unix:", ":tcp:"].into_iter().filter_map(|word| name.find(word)).min();
-    match begins {
-        Some(at) if name[..at].contains('=') => (&name[..at], &name[at + 1..]),
-        _ => ("", name),
+    if name.starts_with("unix:") || name.starts_with("tcp:") {
+        return ("", name);
     }
+    let begins = [":unix:", ":tcp:"].into_iter().filter_map(|word| name.find(word)).min();
+    begins.map_or(("", name), |at| (&name[..at], &name[at + 1..]))
 }
 
 pub(crate) fn open(name: &str) -> Result<Arc<dyn BlockDevice>> {

@@ -10,10 +10,13 @@ use qpair_nvme_tcp::{NvmeTcpDevice, NvmeTcpOptions};
 /// Returns the options and the place in the name of a device of the NVMe driver; `None` if the name
 /// is that of a controller which is not reached over TCP.
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
+    if let Some(place) = name.strip_prefix("tcp:") {
+        return Some(("", place));
+    }
     // Options hold paths and names, and so slashes and colons.
     match name.find(":tcp:") {
         Some(at) if name[..at].contains('=') => Some((&name[..at], &name[at + ":tcp:".len()..])),
-        _ => Some(("", name.strip_prefix("tcp:")?)),
+        _ => None,
     }
 }
 
