@@ -69,7 +69,7 @@ impl Host {
 
     fn ended(&mut self, want: u32, timeout: Option<Duration>) -> Vec<Result<(), IoError>> {
         let mut done: Vec<Completion> = Vec::new();
-        self.channel.wait(&mut done, WaitOptions { want, linger: Duration::ZERO, timeout });
+        self.channel.wait(&mut done, WaitOptions { want, linger: Duration::MAX, timeout });
         done.into_iter().map(|it| it.result).collect()
     }
 }

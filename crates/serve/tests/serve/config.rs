@@ -121,7 +121,9 @@ fn limits_and_targets_are_made_and_undone() {
     };
     let limit_of = |name: &str| {
         let saved = manager.save();
-        let calls = saved["subsystems"][0]["config"].as_array().unwrap().clone();
+        let subsystems = saved["subsystems"].as_array().unwrap();
+        let bdev = subsystems.iter().find(|of| of["subsystem"] == "bdev").unwrap();
+        let calls = bdev["config"].as_array().unwrap().clone();
         let its = |call: &&Value| {
             call["method"] == "bdev_set_qos_limit" && call["params"]["name"] == name
         };

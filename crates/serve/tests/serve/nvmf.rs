@@ -386,7 +386,6 @@ fn calls_that_make_no_sense_change_nothing() {
         (-32602, "nvmf_create_subsystem", json!({"nqn": "x"})),
         (-32602, "nvmf_create_subsystem", json!({"nqn": other, "max_namespaces": 0})),
         (-32602, "nvmf_create_subsystem", json!({"nqn": other, "serial_number": "x".repeat(21)})),
-        (-95, "nvmf_create_subsystem", json!({"nqn": other, "ana_reporting": true})),
         (-16, "nvmf_subsystem_add_ns", namespace("base")),
         (-32602, "nvmf_subsystem_add_ns", namespace("none")),
         (-17, "nvmf_subsystem_add_ns", of(1, "M")),
