@@ -86,7 +86,7 @@ impl Group {
         if !self.make_current(&held, meta, batch, old, Some(state))? {
             return Err(Error::with_hint(
                 ErrorKind::Invalid,
-                format!("group {:?} installed another snapshot at the same time", self.name()),
+                format!("group {:?} has installed another snapshot at the same time", self.name()),
                 "install one snapshot after the other",
             ));
         }

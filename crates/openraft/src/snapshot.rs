@@ -98,7 +98,7 @@ impl<R: Read> Records<R> {
         }
         match self.input.read(&mut [0]).map_err(from_io)? {
             0 => Ok(()),
-            _ => Err(wrong(self.at, "they continue after their end")),
+            _ => Err(wrong(self.at, "they do not end where they should")),
         }
     }
 

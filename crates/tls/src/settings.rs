@@ -149,7 +149,7 @@ impl TlsClient {
     pub fn session(&self, server: &str) -> io::Result<Session> {
         let bare = server.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(bare.to_owned()).map_err(|_| {
-            let what = format!("'{server}' is no name that a certificate can have");
+            let what = format!("'{server}' cannot be the name of a server's certificate");
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
         let connection = ClientConnection::new(self.0.clone(), name).map_err(io::Error::other)?;

@@ -56,10 +56,15 @@ struct Change {
 /// that was named earlier is named again, which is harmless.
 const TABLES_COMPARED: usize = 8;
 
+/// Whether both are the same table of the same open store.
+fn is_same(one: &Table, other: &Table) -> bool {
+    one.tree().id == other.tree().id && Arc::ptr_eq(one.inner(), other.inner())
+}
+
 impl Changes {
     fn push(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) {
         let mut near = self.tables.iter().enumerate().rev().take(TABLES_COMPARED);
-        let known = near.find_map(|(index, other)| other.is(table).then_some(index));
+        let known = near.find_map(|(index, other)| is_same(other, table).then_some(index));
         let table = known.unwrap_or_else(|| {
             self.tables.push(table.clone());
             self.tables.len() - 1

@@ -44,11 +44,6 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    /// Whether both are the same table of the same open store.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.tree.id == other.tree.id && Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
     pub(crate) fn new(inner: Arc<StoreInner>, tree: Tree) -> Self {
         Self { inner, tree }
     }

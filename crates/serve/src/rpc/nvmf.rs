@@ -257,8 +257,8 @@ pub(super) fn address(params: &mut Params) -> Result<Listen> {
 
 pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params) -> Result<Value> {
     let nqn = params.name("nqn")?;
-    let listen = address(&mut params)?;
     let ana = params.text("ana_state")?;
+    let listen = address(&mut params)?;
     params.finish()?;
     let state = ana.as_deref().map(ana_state_of).transpose()?;
     let (traddr, address) = match listen {

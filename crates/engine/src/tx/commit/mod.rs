@@ -8,6 +8,7 @@
 mod apply;
 mod committing;
 mod fetching;
+mod parts;
 mod prepare;
 mod progress;
 mod reach;

@@ -6,6 +6,7 @@ mod key_list;
 mod large;
 mod long_keys;
 mod options;
+mod own_writes;
 mod prefetch_set;
 mod range;
 mod reading;
