@@ -31,9 +31,10 @@ pub(super) fn nvmf_subsystem_listener_set_ana_state(
     mut params: Params,
 ) -> Result<Value> {
     let nqn = params.name("nqn")?;
+    let (state, group) = (params.name("ana_state")?, params.number("anagrpid")?);
     let listen = address(&mut params)?;
-    let (state, group) = (ana_state_of(&params.name("ana_state")?)?, params.number("anagrpid")?);
     params.finish()?;
+    let state = ana_state_of(&state)?;
     if group.is_some_and(|group| group > 1) {
         return Err(Failure::params("all namespaces are in the group 1"));
     }
