@@ -275,8 +275,9 @@ impl TaskTransaction {
 
     /// Removes all records of a range of keys that the transaction sees; returns their number.
     ///
-    /// # Errors As [`TaskTransaction::delete`]; `NoSpace` and `TooLarge` as
-    /// [`TaskTransaction::put`]. After an error, and if the future is dropped before its end, the
+    /// # Errors
+    /// As [`TaskTransaction::delete`]; `NoSpace` and `TooLarge` as [`TaskTransaction::put`]. After
+    /// an error, and if the future is dropped before its end, the
     /// removals so far are part of the transaction. Roll back to a savepoint to undo them.
     pub async fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;

@@ -184,8 +184,9 @@ impl TxState {
 
     /// Moves all writes to the device.
     ///
-    /// # Errors `TooLarge` if what stays in memory is too much; errors as [`TxState::spill_rest`].
-    /// The writes are then where they were.
+    /// # Errors
+    /// `TooLarge` if what stays in memory is too much; errors as [`TxState::spill_rest`]. The
+    /// writes are then where they were.
     async fn spill(&mut self) -> Result<()> {
         let spilled = self.spilled.get_or_insert_default();
         let (memory_bytes, limit) = (spilled.memory_bytes(), self.bytes_max.max(MEMORY_BYTES));
