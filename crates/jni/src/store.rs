@@ -104,7 +104,7 @@ pub unsafe extern "system" fn Java_io_qpair_Native_close(
             3 => of_c(|error| qpair_rollback(handle(closing), error)),
             4 => of_c(|error| qpair_snapshot_release(handle(closing), error)),
             5 => of_c(|error| qpair_range_close(handle(closing), error)),
-            _ => Err(Failure::misuse(format!("The handle has the kind {kind}, which is none"))),
+            _ => Err(Failure::misuse(format!("The kind {kind} of a handle is not known"))),
         });
     }
 }

@@ -175,7 +175,7 @@ impl Controller {
     }
 
     /// Returns the message that the host is to fetch (Authentication Receive) with room for
-    /// `room_bytes`; `None` if there is none, or no room.
+    /// `room_bytes`; `None` without a message, or without enough room.
     pub fn give(&mut self, room_bytes: usize) -> Option<Vec<u8>> {
         let transaction = self.transaction;
         match std::mem::replace(&mut self.step, Step::Failure1(reason::INCORRECT_MESSAGE)) {

@@ -72,7 +72,7 @@ impl AnaLog {
         log
     }
 
-    /// Returns the first group of a log; `None` if there is none.
+    /// Returns the first group of a log; `None` if the log has no groups.
     #[must_use]
     pub fn decode(log: &[u8]) -> Option<Self> {
         let number = qpair_wire::u8_at(log, 32);

@@ -277,8 +277,8 @@ impl TaskTransaction {
     ///
     /// # Errors
     /// As [`TaskTransaction::delete`]; `NoSpace` and `TooLarge` as [`TaskTransaction::put`]. After
-    /// an error, and if the future is dropped before its end, the
-    /// removals so far are part of the transaction. Roll back to a savepoint to undo them.
+    /// an error, and if the future is dropped before its end, the removals so far are part of the
+    /// transaction. Roll back to a savepoint to undo them.
     pub async fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> Result<u64> {
         let (from, to) = bounds(&range)?;
         self.core.delete_range(self.tree(table)?, from, to, u64::MAX).await

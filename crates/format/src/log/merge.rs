@@ -138,7 +138,7 @@ impl LogMerge {
                         }
                         LogStep::End => {
                             *head = Head::Ended;
-                            // A commit without its last part is none.
+                            // A commit counts only if its last part is there.
                             *parts = Parts::None;
                             if let Some(end) = reader.end() {
                                 self.end.durable_timestamp =

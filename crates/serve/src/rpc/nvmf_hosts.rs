@@ -37,17 +37,27 @@ pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> 
     .map_err(failed)?;
     drop(nvmf);
     if is_new || key.is_some() {
-        let what = host_of(&nqn, &host);
-        manager.unmade("nvmf", &what);
-        let params = kept(&[
-            ("nqn", json!(nqn)),
-            ("host", json!(host)),
-            ("dhchap_key", json!(key)),
-            ("dhchap_ctrlr_key", json!(controller_key)),
-        ]);
-        manager.made("nvmf", &what, "nvmf_subsystem_add_host", params);
+        note_host(manager, (&nqn, &host), key.as_deref(), controller_key.as_deref());
     }
     Ok(json!(true))
+}
+
+/// Notes a host with its keys in the configuration, in place of what was noted of it.
+fn note_host(
+    manager: &Manager,
+    (nqn, host): (&str, &str),
+    key: Option<&str>,
+    controller_key: Option<&str>,
+) {
+    let what = host_of(nqn, host);
+    manager.unmade("nvmf", &what);
+    let params = kept(&[
+        ("nqn", json!(nqn)),
+        ("host", json!(host)),
+        ("dhchap_key", json!(key)),
+        ("dhchap_ctrlr_key", json!(controller_key)),
+    ]);
+    manager.made("nvmf", &what, "nvmf_subsystem_add_host", params);
 }
 
 pub(super) fn nvmf_subsystem_set_keys(manager: &Manager, mut params: Params) -> Result<Value> {
@@ -60,15 +70,7 @@ pub(super) fn nvmf_subsystem_set_keys(manager: &Manager, mut params: Params) -> 
         return Err(Failure::params(format!("{host} is not a host of {nqn}")));
     }
     manager.nvmf().set_keys(&nqn, &host, keys).map_err(failed)?;
-    let what = host_of(&nqn, &host);
-    manager.unmade("nvmf", &what);
-    let params = kept(&[
-        ("nqn", json!(nqn)),
-        ("host", json!(host)),
-        ("dhchap_key", json!(key)),
-        ("dhchap_ctrlr_key", json!(controller_key)),
-    ]);
-    manager.made("nvmf", &what, "nvmf_subsystem_add_host", params);
+    note_host(manager, (&nqn, &host), key.as_deref(), controller_key.as_deref());
     Ok(json!(true))
 }
 

@@ -137,9 +137,7 @@ impl Worker {
     /// Waits until little of this worker's log waits to be written, or the store has failed.
     pub(crate) async fn let_parts_pass(shared: &Shared) {
         let is_over = || {
-            let pending = super::current(|worker| {
-                worker.log.writer.borrow().as_ref().map_or(0, LogWriter::pending_bytes)
-            });
+            let pending = super::current(|worker| worker.pending_bytes());
             pending.unwrap_or(0) <= PENDING_BYTES_MAX || shared.lifecycle.failure().is_some()
         };
         while !is_over() {
@@ -190,10 +188,14 @@ impl Worker {
         Ok(())
     }
 
+    /// Returns the number of bytes of the log that wait to be written.
+    fn pending_bytes(&self) -> usize {
+        self.log.writer.borrow().as_ref().map_or(0, LogWriter::pending_bytes)
+    }
+
     /// Returns the oldest commit that is not durable, if too much of the log waits to be written.
     fn pending_from(&self) -> Option<u64> {
-        let pending = self.log.writer.borrow().as_ref().map_or(0, LogWriter::pending_bytes);
-        (pending > PENDING_BYTES_MAX).then(|| self.log.open.borrow().first()).flatten()
+        (self.pending_bytes() > PENDING_BYTES_MAX).then(|| self.log.open.borrow().first()).flatten()
     }
 
     /// Notes that the expected commit does not come.

@@ -122,14 +122,25 @@ impl RangeCursor {
             tx.rows.deleted(self.tree.id, bounds, self.end.direction, wanted, most)
         });
         if let Some(upto) = found.upto {
-            let is_kept = |index: &usize| {
-                !self.end.direction.comes_before(&upto, self.end.batch.entry(*index).0)
-            };
-            let kept = (0..self.end.batch.len()).take_while(is_kept).count();
-            self.end.batch.truncate(kept);
-            self.end.batch.next = Some(Bound::Excluded(upto.to_vec()));
+            self.shorten(Bound::Excluded(upto.to_vec()));
         }
         found.keys
+    }
+
+    /// Shortens the batch, so that the next one begins here.
+    fn shorten(&mut self, next: Bound<Vec<u8>>) {
+        let direction = self.end.direction;
+        let is_kept = |index: &usize| {
+            let key = self.end.batch.entry(*index).0;
+            match &next {
+                Bound::Included(next) => direction.comes_before(key, next),
+                Bound::Excluded(last) => !direction.comes_before(last, key),
+                Bound::Unbounded => true,
+            }
+        };
+        let kept = (0..self.end.batch.len()).take_while(is_kept).count();
+        self.end.batch.truncate(kept);
+        self.end.batch.next = Some(next);
     }
 
     /// Reads the transaction's own writes on the device for the batch's part of the range. If they
@@ -144,11 +155,7 @@ impl RangeCursor {
         let bounds = bounds_of(direction, from, &self.end.batch.next, &self.end.to);
         let own = Box::pin(self.own.own_part(shared, runs, tree, direction, bounds)).await?;
         if let Some(cut) = &own.cut {
-            let is_kept =
-                |index: &usize| direction.comes_before(self.end.batch.entry(*index).0, cut);
-            let kept = (0..self.end.batch.len()).take_while(is_kept).count();
-            self.end.batch.truncate(kept);
-            self.end.batch.next = Some(Bound::Included(cut.clone()));
+            self.shorten(Bound::Included(cut.clone()));
         }
         Ok(own)
     }

@@ -43,11 +43,11 @@ pub(crate) struct Spilled {
 }
 
 /// The contents of a run.
-#[derive(Default)]
 struct Content {
     /// The trees with writes, and their roots.
     trees: BTreeMap<u32, FrameIndex>,
-    /// An upper bound of the size of the writes in a commit's record, in bytes.
+    /// An upper bound of the size of the writes of this run and those before it in a commit's
+    /// record, in bytes.
     record_bytes: usize,
 }
 
@@ -66,7 +66,7 @@ impl Spilled {
 
     /// Returns an upper bound of the size of the writes in a commit's record, in bytes.
     pub(in crate::tx) fn record_bytes(&self) -> usize {
-        self.contents.iter().map(|content| content.record_bytes).sum()
+        self.contents.last().map_or(0, |content| content.record_bytes)
     }
 
     /// Returns the memory for runs and tags, in bytes.
@@ -219,19 +219,20 @@ impl TxState {
 
     async fn spill_all(&mut self) -> Result<()> {
         let savepoints = self.writes.savepoints();
-        let runs = self.spilled.as_ref().map(|spilled| spilled.runs.clone());
-        let mut runs = runs.unwrap_or_default().to_vec();
+        let before = self.spilled.as_ref();
+        let mut record_bytes = before.map_or(0, |spilled| spilled.record_bytes());
+        let mut runs = before.map_or_else(Vec::new, |spilled| spilled.runs.to_vec());
         let mut marks = Vec::with_capacity(savepoints.len());
         let mut contents = Vec::new();
         let segments = self.writes.segments();
         for (index, segment) in segments.iter().enumerate() {
             if !segment.is_empty() {
-                let mut content = Content::default();
+                let mut trees = BTreeMap::new();
                 for item in self.writes.items_of(segment) {
-                    content.trees.insert(item.tree.id, item.tree.root);
-                    content.record_bytes += item.record_bytes_max();
+                    trees.insert(item.tree.id, item.tree.root);
+                    record_bytes += item.record_bytes_max();
                 }
-                contents.push(content);
+                contents.push(Content { trees, record_bytes });
                 let write = async || self.write_run(segment, runs.len()).await;
                 runs.push(SpaceRetry::tried(self.shared(), write).await?);
             }

@@ -93,14 +93,22 @@ pub(crate) struct Item<'a> {
     pub(crate) write: Write<'a>,
 }
 
+impl<'a> Write<'a> {
+    /// Returns the kind and the bytes of what is written; a deletion has none.
+    #[inline]
+    fn parts(self) -> (Kind, &'a [u8]) {
+        match self {
+            Self::Inline(value) => (Kind::Inline, value),
+            Self::Large(descriptor) => (Kind::Large, descriptor),
+            Self::Delete => (Kind::Delete, &[]),
+        }
+    }
+}
+
 impl Item<'_> {
     /// Returns an upper bound of the write's size in a commit's record, in bytes.
     pub(in crate::tx) fn record_bytes_max(&self) -> usize {
-        let value = match self.write {
-            Write::Inline(value) | Write::Large(value) => value,
-            Write::Delete => &[],
-        };
-        RECORD_HEAD_BYTES + self.key.len() + value.len()
+        RECORD_HEAD_BYTES + self.key.len() + self.write.parts().1.len()
     }
 }
 
@@ -233,11 +241,7 @@ impl WriteSet {
         (row, cursor_hint): (RowRef, Option<CursorHint>),
         write: Write<'_>,
     ) -> Result<()> {
-        let (kind, value) = match write {
-            Write::Inline(value) => (Kind::Inline, value),
-            Write::Large(value) => (Kind::Large, value),
-            Write::Delete => (Kind::Delete, [].as_slice()),
-        };
+        let (kind, value) = write.parts();
         let place = match self.entries.is_empty() {
             true => (0, 0, false),
             false => self.place(tree.id, key),
@@ -277,6 +281,20 @@ impl WriteSet {
             entry.value = Value { at, len: value.len() as u32, kind, epoch };
             return Ok(());
         }
+        self.add((place.0, place.1), tree, key, (row, cursor_hint), (kind, value));
+        Ok(())
+    }
+
+    /// Adds a write to a key that has none, at this place in the order.
+    #[inline]
+    fn add(
+        &mut self,
+        (piece, place): (usize, usize),
+        tree: Tree,
+        key: &[u8],
+        (row, cursor_hint): (RowRef, Option<CursorHint>),
+        (kind, value): (Kind, &[u8]),
+    ) {
         let key_at = self.push(key);
         let at = self.push(value);
         let index = self.entries.len() as u32;
@@ -290,8 +308,7 @@ impl WriteSet {
             value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
         });
         self.trees |= 1 << (tree.id % 64);
-        self.enter(place.0, place.1, Place { tree: tree.id, index, head: head_u64(key) });
-        Ok(())
+        self.enter(piece, place, Place { tree: tree.id, index, head: head_u64(key) });
     }
 
     fn push(&mut self, bytes: &[u8]) -> u32 {
@@ -317,26 +334,9 @@ impl WriteSet {
 
     /// Adds a write to a key that is greater than all others.
     pub(crate) fn append(&mut self, tree: Tree, key: &[u8], row: RowRef, write: Write<'_>) {
-        let (kind, value) = match write {
-            Write::Inline(value) => (Kind::Inline, value),
-            Write::Large(value) => (Kind::Large, value),
-            Write::Delete => (Kind::Delete, [].as_slice()),
-        };
-        let (key_at, at) = (self.push(key), self.push(value));
-        let index = self.entries.len() as u32;
-        self.entries.push(Entry {
-            tree: tree.id,
-            root: tree.root,
-            key_at,
-            key_len: key.len() as u32,
-            row,
-            cursor_hint: None,
-            value: Value { at, len: value.len() as u32, kind, epoch: self.epoch },
-        });
-        self.trees |= 1 << (tree.id % 64);
-        let piece = self.order.len().saturating_sub(1);
-        let at = self.order.last().map_or(0, Vec::len);
-        self.enter(piece, at, Place { tree: tree.id, index, head: head_u64(key) });
+        let (kind, value) = write.parts();
+        let end = (self.order.len().saturating_sub(1), self.order.last().map_or(0, Vec::len));
+        self.add(end, tree, key, (row, None), (kind, value));
     }
 
     /// Returns the numbers of the savepoints that can be rolled back to, ascending.
