@@ -94,7 +94,7 @@ impl Env {
         }
     }
 
-    /// Returns the address and the capacity of a direct buffer, or null if the buffer is not direct.
+    /// Returns the address and the capacity of a direct buffer, or null for another buffer.
     ///
     /// # Safety
     /// `buffer` follows rule 2 of the crate, and is not null.
