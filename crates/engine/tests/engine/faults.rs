@@ -211,21 +211,21 @@ fn a_recovery_whose_pages_cannot_be_written() {
     let crashed = common::copy_of(below.as_ref(), below.size_bytes());
     control.fail_writes(true);
     drop((table, store));
-    // The ends of the logs are written again, and then pages. Make an eighth of the device
-    // unwritable: one that has pages and no end of a log.
-    let eighth = crashed.size_bytes() / 8;
-    let attempts: Vec<_> = (1..8)
-        .map(|part| {
-            let copy = common::copy_of(crashed.as_ref(), crashed.size_bytes());
-            let device = FaultDevice::new(copy.clone(), FaultOptions::default()).unwrap();
-            device.control().fail_range(Op::Write, part * eighth..(part + 1) * eighth);
-            let outcome = Store::open(vec![Arc::new(device)], &existing(PAGE, 8 * FRAMES));
-            (outcome.err(), copy)
-        })
-        .collect();
+    // The ends of the logs are written again, and then pages, both wherever there was room. Make one
+    // small part of the device after the other unwritable, until one has a page and no end of a log.
+    let parts = 128;
+    let part_bytes = crashed.size_bytes() / parts;
+    let attempt = |part: u64| {
+        let copy = common::copy_of(crashed.as_ref(), crashed.size_bytes());
+        let device = FaultDevice::new(copy.clone(), FaultOptions::default()).unwrap();
+        device.control().fail_range(Op::Write, part * part_bytes..(part + 1) * part_bytes);
+        let outcome = Store::open(vec![Arc::new(device)], &existing(PAGE, 8 * FRAMES));
+        (outcome.err(), copy)
+    };
     let is_of_a_page = |error: &Error| error.to_string().contains("writing page");
-    let of_pages = attempts.iter().find(|(error, _)| error.as_ref().is_some_and(is_of_a_page));
-    let (error, crashed) = of_pages.unwrap_or_else(|| panic!("{attempts:?}"));
+    let of_pages =
+        (1..parts).map(attempt).find(|(error, _)| error.as_ref().is_some_and(is_of_a_page));
+    let (error, crashed) = of_pages.expect("no part of the device made the write of a page fail");
     assert_eq!(error.as_ref().map(Error::kind), Some(ErrorKind::ReadOnly));
     // The failed attempt lost nothing.
     let store = Store::open(vec![crashed.clone()], &existing(PAGE, FRAMES)).unwrap();
@@ -235,7 +235,7 @@ fn a_recovery_whose_pages_cannot_be_written() {
     }
     drop(table);
     store.close().unwrap();
-    assert_sound(std::slice::from_ref(crashed), PAGE);
+    assert_sound(&[crashed], PAGE);
 }
 
 /// A commit waits for one in another worker's log. A write of that log is in flight, so no later
