@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use qpair_block::{Arena, BlockDevice, ChannelOptions, ErrorKind, Request, WaitOptions};
@@ -22,7 +23,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server, and waits for its socket. Returns `None` if the program is not installed.
+/// Starts a server, and waits until it listens, which is later than its socket is there. Returns `None` if the program is not installed.
 #[allow(clippy::print_stderr, reason = "a skip is reported")]
 fn serve(socket: &Path, command: &mut Command) -> Option<Server> {
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -32,7 +33,7 @@ fn serve(socket: &Path, command: &mut Command) -> Option<Server> {
     };
     let server = Server(child);
     let start = Instant::now();
-    while !socket.exists() {
+    while UnixStream::connect(socket).is_err() {
         assert!(start.elapsed() < Duration::from_secs(10), "{command:?} does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -85,11 +86,12 @@ fn a_server_that_is_killed_loses_nothing() {
     };
     let Some(server) = start() else { return };
     let name = format!("unix:{}", socket.display());
+    let device = NbdDevice::open(&name, NbdOptions::default()).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
+    let rounds = Arc::new(AtomicU64::new(0));
     let load = std::thread::spawn({
-        let is_over = is_over.clone();
+        let (is_over, rounds) = (is_over.clone(), rounds.clone());
         move || {
-            let device = NbdDevice::open(&name, NbdOptions::default()).unwrap();
             let arena = Arena::new(4096, 8, device.info().arena_options()).unwrap();
             let options = ChannelOptions { depth: 8, arenas: vec![arena.clone()], wake: None };
             let mut channel = device.open_channel(&options).unwrap();
@@ -119,20 +121,29 @@ fn a_server_that_is_killed_loses_nothing() {
                     );
                 }
                 round += 1;
+                rounds.store(round, Ordering::Relaxed);
             }
             device.resets()
         }
     });
+    // Returns when the load has made some rounds, or has ended by a failure.
+    let await_rounds = || {
+        let enough = rounds.load(Ordering::Relaxed) + 10;
+        while rounds.load(Ordering::Relaxed) < enough && !load.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     let mut server = Some(server);
     for _ in 0..3 {
-        std::thread::sleep(Duration::from_millis(300));
+        await_rounds();
+        std::thread::sleep(Duration::from_millis(200));
         drop(server.take());
         // The socket of a killed server stays.
         std::fs::remove_file(&socket).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         server = start();
     }
-    std::thread::sleep(Duration::from_millis(500));
+    await_rounds();
     is_over.store(true, Ordering::Relaxed);
     assert!(load.join().unwrap() >= 3);
 }
