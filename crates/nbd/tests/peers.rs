@@ -23,7 +23,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server, and waits until it listens, which is later than its socket is there. Returns `None` if the program is not installed.
+/// Starts a server, and waits until it listens, which it does some time after its socket is there.
+/// Returns `None` if the program is not installed.
 #[allow(clippy::print_stderr, reason = "a skip is reported")]
 fn serve(socket: &Path, command: &mut Command) -> Option<Server> {
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
