@@ -1,16 +1,28 @@
-//! The types of a build without TLS: no value of them exists.
+//! The settings of a build without a kind of TLS: no value of them exists.
+
+#![cfg_attr(
+    any(feature = "rustls", feature = "psk"),
+    expect(dead_code, reason = "the other kind of TLS is there")
+)]
 
 use std::convert::Infallible;
-use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::AsFd;
+use std::io;
+use std::sync::Arc;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_tls_psk::{Key, KeySource};
 
 use crate::files::{ClientFiles, ServerFiles};
+use crate::session::Session;
 
 fn absent() -> Error {
     Error::new(ErrorKind::Unsupported, "this program was built without TLS")
         .hint("build it with the feature tls")
+}
+
+fn absent_psk() -> Error {
+    Error::new(ErrorKind::Unsupported, "this program was built without TLS for NVMe/TCP")
+        .hint("build it with the feature nvme-tls: cargo build -p qpair-cli --features nvme-tls")
 }
 
 /// The settings of a server.
@@ -21,13 +33,13 @@ pub struct TlsServer(Infallible);
 #[derive(Clone, Debug)]
 pub struct TlsClient(Infallible);
 
-/// The TLS of a connection.
-#[derive(Debug)]
-pub struct Session(Infallible);
+/// The settings of a server whose clients have keys.
+#[derive(Clone, Debug)]
+pub struct PskServer(Infallible);
 
-/// A session over a socket that blocks.
-#[derive(Debug)]
-pub struct Blocking<'a, S>(&'a Infallible, std::marker::PhantomData<S>);
+/// The settings of a client that has keys.
+#[derive(Clone, Debug)]
+pub struct PskClient(Infallible);
 
 impl TlsServer {
     /// # Errors
@@ -57,45 +69,30 @@ impl TlsClient {
     }
 }
 
-impl Session {
-    pub fn receive(&mut self, _: impl AsFd, _: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.0 {}
+impl PskServer {
+    /// # Errors
+    /// `Unsupported`.
+    pub fn new(_: Arc<dyn KeySource>) -> Result<Self> {
+        Err(absent_psk())
     }
 
-    pub fn send(&mut self, _: impl AsFd, _: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.0 {}
-    }
-
-    pub fn close(&mut self, _: impl AsFd) {
-        match self.0 {}
-    }
-
-    #[must_use]
-    pub fn has_output(&self) -> bool {
-        match self.0 {}
-    }
-
-    pub fn handshake(&mut self, _: &mut (impl Read + Write)) -> io::Result<()> {
-        match self.0 {}
-    }
-
-    pub fn blocking<'a, S: Read + Write>(&'a mut self, _: &'a mut S) -> Blocking<'a, S> {
+    /// # Errors
+    /// None: there are no settings.
+    pub fn session(&self) -> io::Result<Session> {
         match self.0 {}
     }
 }
 
-impl<S> Read for Blocking<'_, S> {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        match *self.0 {}
-    }
-}
-
-impl<S> Write for Blocking<'_, S> {
-    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        match *self.0 {}
+impl PskClient {
+    /// # Errors
+    /// `Unsupported`.
+    pub fn new(_: &[Key]) -> Result<Self> {
+        Err(absent_psk())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        match *self.0 {}
+    /// # Errors
+    /// None: there are no settings.
+    pub fn session(&self) -> io::Result<Session> {
+        match self.0 {}
     }
 }
