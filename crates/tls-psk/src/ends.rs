@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::task::Waker;
 
 use s2n_tls::callbacks::{ClientHelloCallback, ConnectionFuture};
 use s2n_tls::config::{Builder, Config};
@@ -44,6 +45,8 @@ fn begin(mode: Mode, config: &Config, keys: &[Key]) -> Result<State, Error> {
     // Without it, s2n-tls sleeps after an error. The caller ends the connection at once.
     state.set_blinding(Blinding::SelfService)?;
     state.prefer_throughput()?;
+    // The callback for a ClientHello asks for one, though it ends at once.
+    state.set_waker(Some(Waker::noop()))?;
     for key in keys {
         state.append_psk(&psk(key)?)?;
     }

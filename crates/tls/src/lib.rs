@@ -25,13 +25,15 @@ mod settings;
 #[cfg(feature = "psk")]
 mod shared;
 
-#[cfg(not(all(feature = "rustls", feature = "psk")))]
+#[cfg(not(feature = "rustls"))]
 mod absent;
-
 #[cfg(not(feature = "psk"))]
-pub use absent::{PskClient, PskServer};
+mod absent_psk;
+
 #[cfg(not(feature = "rustls"))]
 pub use absent::{TlsClient, TlsServer};
+#[cfg(not(feature = "psk"))]
+pub use absent_psk::{PskClient, PskServer};
 pub use files::{ClientFiles, ServerFiles};
 pub use qpair_tls_psk::{Key, KeyHash, KeySource};
 pub use session::{Blocking, Session};

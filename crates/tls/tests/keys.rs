@@ -75,7 +75,7 @@ fn talk(server: &[Key], client: &[Key], bytes: &[u8]) -> Option<Vec<u8>> {
         session.blocking(&mut &here).write_all(&bytes[..first]).unwrap();
         here.set_nonblocking(true).unwrap();
         let mut rest = &bytes[first..];
-        let mut back = Vec::new();
+        let mut back = Vec::<u8>::new();
         let mut room = vec![0; 256 << 10];
         let until = Instant::now() + Duration::from_secs(10);
         while back.len() < bytes.len() && Instant::now() < until {
@@ -101,7 +101,7 @@ fn talk(server: &[Key], client: &[Key], bytes: &[u8]) -> Option<Vec<u8>> {
 
 #[test]
 fn both_ends_with_a_key_talk() {
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
     for hash in [KeyHash::Sha256, KeyHash::Sha384] {
         let keys = [key("other", 1, hash), key("host", 2, hash)];
         for len in [1, 100, 20_000, bytes.len()] {
@@ -159,7 +159,10 @@ fn a_record_that_was_changed_ends_the_connection() {
     let relay = thread::spawn(move || {
         let (mut back_from, mut back_to) =
             (relay_there.try_clone().unwrap(), relay_here.try_clone().unwrap());
-        let back = thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+        let back = thread::spawn(move || {
+            let _ = std::io::copy(&mut back_from, &mut back_to);
+            let _ = back_to.shutdown(std::net::Shutdown::Both);
+        });
         let (mut from, mut to, mut bytes) = (relay_here, relay_there, vec![0; 64 << 10]);
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             if count > 5000 {

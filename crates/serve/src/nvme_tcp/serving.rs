@@ -31,7 +31,7 @@ impl Target {
         nqn: &str,
         disks: &[Arc<Disk>],
     ) -> Result<HostPort> {
-        self.serve(address, nqn, disks, false)
+        self.serve_subsystem(address, nqn, disks, false)
     }
 
     /// Serves disks as [`Target::serve_nvme_tcp`] does, to hosts that use TLS by keys which
@@ -45,10 +45,10 @@ impl Target {
         nqn: &str,
         disks: &[Arc<Disk>],
     ) -> Result<HostPort> {
-        self.serve(address, nqn, disks, true)
+        self.serve_subsystem(address, nqn, disks, true)
     }
 
-    fn serve(
+    fn serve_subsystem(
         &self,
         address: &HostPort,
         nqn: &str,
