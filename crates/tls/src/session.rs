@@ -61,7 +61,11 @@ impl Session {
     pub fn receive(&mut self, socket: impl AsFd, into: &mut [u8]) -> io::Result<Option<usize>> {
         let socket = socket.as_fd();
         // Data that came with the end of a handshake which blocked.
-        let mut filled = self.0.open(&mut &[][..], into)?.filled;
+        let opened = self.0.open(&mut &[][..], into)?;
+        let mut filled = opened.filled;
+        if opened.is_end {
+            return Ok(Some(filled));
+        }
         let room = (into.len() - filled).saturating_sub(RECORD_BYTES_MAX) / 2;
         if room == 0 {
             return Ok(Some(filled));
