@@ -42,6 +42,9 @@ const TABLE: &[Key<NvmeTcpOptions>] = &[
     key("dhchap_ctrlr_key", "the file with the key by which the target must prove the same", |o| {
         quoted(&mut o.dhchap_ctrlr_key, "a file that only its owner may read")
     }),
+    key("tls_psk", "the file with the key of TLS; without TLS the connection then fails", |o| {
+        quoted(&mut o.tls_psk, "a file that only its owner may read")
+    }),
 ];
 
 /// The keys of the options.

@@ -140,4 +140,22 @@ impl InterchangeKey {
             .ok_or_else(long)?;
         Ok(TlsKey { identity, key, hash })
     }
+
+    /// Returns the key of TLS for an identity that a host gives, if it is one of this key for these
+    /// names.
+    #[must_use]
+    pub fn find(&self, names: &Names, identity: &str) -> Option<TlsKey> {
+        let version = match identity.get(..5)? {
+            "NVMe0" => Version::V0,
+            "NVMe1" => Version::V1,
+            _ => return None,
+        };
+        // Most are those of other names, which takes no cryptography to know.
+        let is_its = |rest: &str| {
+            let rest = rest.strip_prefix(&*names.host).and_then(|it| it.strip_prefix(' '));
+            rest.is_some_and(|it| it.starts_with(&*names.subsystem))
+        };
+        identity.get(9..).filter(|rest| is_its(rest))?;
+        self.derive(names, version).ok().filter(|key| key.identity == identity)
+    }
 }

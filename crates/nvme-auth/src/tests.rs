@@ -52,7 +52,15 @@ fn keys_of_tls_are_those_of_python() {
         let fields: Vec<&str> = line.split(' ').collect();
         let ["tls", key, version, identity, derived] = fields[..] else { continue };
         let version = if version == "0" { Version::V0 } else { Version::V1 };
-        let key = InterchangeKey::parse(key).unwrap().derive(&names(), version).unwrap();
+        let interchange = InterchangeKey::parse(key).unwrap();
+        let key = interchange.derive(&names(), version).unwrap();
+        assert_eq!(interchange.find(&names(), &key.identity), Some(key.clone()));
+        let changed = [&key.identity[1..], " ", &key.identity[..60], &format!("{}=", key.identity)];
+        for other in changed.into_iter().chain([&*key.identity.replace("NVMe", "NVMf")]) {
+            assert_eq!(interchange.find(&names(), other), None, "{other}");
+        }
+        let others = Names { host: "nqn.other".into(), ..names() };
+        assert_eq!(interchange.find(&others, &key.identity), None);
         assert_eq!(key.identity.replace(' ', "_"), identity);
         assert_eq!(hex(&key.key), derived);
         count += 1;

@@ -65,6 +65,30 @@ fn conforms_with_digests() {
     conforms(3);
 }
 
+/// A build without TLS for NVMe/TCP says so, and does not go on in the open.
+#[cfg(not(feature = "nvme-tls"))]
+#[test]
+fn tls_is_refused_in_a_build_without_it() {
+    use qpair_block::Error;
+    use std::os::unix::fs::PermissionsExt;
+    let is_said = |error: Error| {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(format!("{error:?} {error}").contains("nvme-tls"), "{error}");
+    };
+    let (target, address) = serve(0, &[ram()]);
+    let path = std::env::temp_dir().join(format!("qpair-no-tls-{}", std::process::id()));
+    let key = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    std::fs::write(&path, key).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let options = NvmeTcpOptions { tls_psk: path.display().to_string(), ..options(0) };
+    is_said(NvmeTcpDevice::open(&format!("{address}/{NQN}"), options).unwrap_err());
+    std::fs::remove_file(&path).unwrap();
+    let address = HostPort { host: "127.0.0.1".into(), port: 0 };
+    is_said(
+        target.serve_nvme_tcp_by_tls(&address, "nqn.2026-11.invalid.example:tls", &[]).unwrap_err(),
+    );
+}
+
 #[test]
 fn names_find_namespaces() {
     let (_target, address) = serve(0, &[ram(), ram()]);

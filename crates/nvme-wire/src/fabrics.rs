@@ -216,6 +216,8 @@ pub struct DiscoveryEntry {
     pub is_ipv6: bool,
     /// Whether the entry is the discovery subsystem itself.
     pub is_discovery: bool,
+    /// Whether hosts must use TLS 1.3 there.
+    pub requires_tls: bool,
     pub port_id: u16,
     pub address: String,
     /// The port, in decimal digits.
@@ -226,6 +228,10 @@ pub struct DiscoveryEntry {
 impl DiscoveryEntry {
     pub const BYTES: usize = 1024;
     const TCP: u8 = 3;
+    /// A secure channel is required, or not (TREQ); TLS 1.3 (SECTYPE of TCP).
+    const SECURE: u8 = 1;
+    const OPEN: u8 = 2;
+    const TLS_1_3: u8 = 2;
 
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
@@ -233,8 +239,9 @@ impl DiscoveryEntry {
         data[0] = Self::TCP;
         data[1] = if self.is_ipv6 { 2 } else { 1 };
         data[2] = if self.is_discovery { 3 } else { 2 };
-        // A secure channel is not required; flow control can be disabled.
-        data[3] = 2 | 1 << 2;
+        // Flow control can be disabled.
+        data[3] = 1 << 2 | if self.requires_tls { Self::SECURE } else { Self::OPEN };
+        data[768] = if self.requires_tls { Self::TLS_1_3 } else { 0 };
         data[4..6].copy_from_slice(&self.port_id.to_le_bytes());
         data[6..8].copy_from_slice(&ANY_CONTROLLER.to_le_bytes());
         data[8..10].copy_from_slice(&32u16.to_le_bytes());
@@ -250,6 +257,7 @@ impl DiscoveryEntry {
         Self {
             is_ipv6: qpair_wire::u8_at(data, 1) == 2,
             is_discovery: qpair_wire::u8_at(data, 2) != 2,
+            requires_tls: qpair_wire::u8_at(data, 3) & 3 == Self::SECURE,
             port_id: u16_at(data, 4),
             service: field(32, 32),
             subsystem: field(256, 256),
@@ -364,5 +372,10 @@ mod tests {
         let log = discovery_log(5, &[entry.clone(), entry.clone()]);
         assert_eq!((log.len(), discovery_header(&log)), (3072, (5, 2)));
         assert_eq!(DiscoveryEntry::decode(&log[2048..]), entry);
+        assert_eq!((log[1024 + 3], log[1024 + 768]), (6, 0));
+        let secure = DiscoveryEntry { requires_tls: true, ..entry };
+        let encoded = secure.encode();
+        assert_eq!((encoded[3], encoded[768]), (5, 2));
+        assert_eq!(DiscoveryEntry::decode(&encoded), secure);
     }
 }

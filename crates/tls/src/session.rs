@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
-use rustls::Connection;
+
+use crate::records::{Records, Stream};
 
 /// The most bytes that a record has, with its header, and so the most that wait for the rest of a
 /// record.
@@ -15,7 +16,7 @@ const RECORD_BYTES_MAX: usize = 17 << 10;
 /// The TLS of a connection. The socket belongs to the caller, who gives it with each call.
 ///
 /// At most 64 KiB of output wait here, and one record of input.
-pub struct Session(Connection);
+pub struct Session(Box<dyn Records>);
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,13 +42,13 @@ impl Write for Socket<'_> {
     }
 }
 
-fn broken(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("TLS failed: {error}"))
-}
-
 impl Session {
-    pub(crate) fn new(connection: Connection) -> Self {
-        Self(connection)
+    #[cfg_attr(
+        not(any(feature = "rustls", feature = "psk")),
+        expect(dead_code, reason = "a build without TLS has no sessions")
+    )]
+    pub(crate) fn new(records: impl Records + 'static) -> Self {
+        Self(Box::new(records))
     }
 
     /// Receives data, as `recv` does on a socket that does not block. Part of `into` is used for
@@ -60,7 +61,11 @@ impl Session {
     pub fn receive(&mut self, socket: impl AsFd, into: &mut [u8]) -> io::Result<Option<usize>> {
         let socket = socket.as_fd();
         // Data that came with the end of a handshake which blocked.
-        let mut filled = self.take(into)?;
+        let opened = self.0.open(&mut &[][..], into)?;
+        let mut filled = opened.filled;
+        if opened.is_end {
+            return Ok(Some(filled));
+        }
         let room = (into.len() - filled).saturating_sub(RECORD_BYTES_MAX) / 2;
         if room == 0 {
             return Ok(Some(filled));
@@ -77,34 +82,17 @@ impl Session {
         }
         let (data, records) = into.split_at_mut(records_at);
         let mut records = &records[..count];
-        while !records.is_empty() {
-            if self.0.read_tls(&mut records)? == 0 {
-                // The peer said that this is its last message.
-                return Ok(Some(filled));
-            }
-            if let Err(error) = self.0.process_new_packets() {
-                // The peer should be told why; whether that succeeds changes nothing.
-                let _ = self.flush(socket);
-                return Err(broken(error));
-            }
-            filled += self.take(&mut data[filled..])?;
+        let opened = self.0.open(&mut records, &mut data[filled..]).inspect_err(|_| {
+            // The peer should be told why; whether that succeeds changes nothing.
+            let _ = self.flush(socket);
+        })?;
+        filled += opened.filled;
+        if opened.is_end {
+            // The peer said that this is its last message.
+            return Ok(Some(filled));
         }
         self.flush(socket)?;
         Ok((filled > 0).then_some(filled))
-    }
-
-    /// Moves data that is deciphered.
-    fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while filled < into.len() {
-            match self.0.reader().read(&mut into[filled..]) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
     }
 
     /// Takes data, enciphers it, and sends what the socket takes at once. Returns how many bytes
@@ -126,7 +114,7 @@ impl Session {
                 skip -= skipped;
             }
             let rest: Vec<IoSlice<'_>> = rest.into_iter().map(IoSlice::new).collect();
-            let count = self.0.writer().write_vectored(&rest)?;
+            let count = self.0.seal(&rest)?;
             taken += count;
             self.flush(socket)?;
             if count == 0 || self.has_output() {
@@ -138,7 +126,7 @@ impl Session {
 
     /// Tells the peer that this is the last message, as far as the socket takes it at once.
     pub fn close(&mut self, socket: impl AsFd) {
-        self.0.send_close_notify();
+        self.0.close();
         // The connection ends in any case.
         let _ = self.flush(socket.as_fd());
     }
@@ -146,12 +134,19 @@ impl Session {
     /// Whether records wait until the socket takes them.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.0.wants_write()
+        self.0.has_output()
+    }
+
+    /// Returns the identity of the key that both ends use, if TLS is by such a key and the
+    /// handshake has ended.
+    #[must_use]
+    pub fn psk_identity(&self) -> Option<&[u8]> {
+        self.0.psk_identity()
     }
 
     fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        while self.0.wants_write() {
-            match self.0.write_tls(&mut Socket(socket)) {
+        while self.0.has_output() {
+            match self.0.write_output(&mut Socket(socket)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -167,7 +162,7 @@ impl Session {
     /// As [`Session::receive`].
     pub fn handshake(&mut self, socket: &mut (impl Read + Write)) -> io::Result<()> {
         while self.0.is_handshaking() {
-            self.0.complete_io(socket)?;
+            self.0.exchange(socket)?;
         }
         Ok(())
     }
@@ -187,27 +182,28 @@ pub struct Blocking<'a, S> {
 
 impl<S: Read + Write> Read for Blocking<'_, S> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let connection = &mut self.session.0;
+        let records = &mut self.session.0;
         loop {
-            match connection.reader().read(into) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
+            let opened = records.open(&mut &[][..], into)?;
+            if opened.filled > 0 || opened.is_end || into.is_empty() {
+                return Ok(opened.filled);
             }
-            connection.complete_io(self.socket)?;
+            let socket: &mut dyn Stream = self.socket;
+            records.exchange(socket)?;
         }
     }
 }
 
 impl<S: Read + Write> Write for Blocking<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.session.0.writer().write(bytes)?;
+        let count = self.session.0.seal(&[IoSlice::new(bytes)])?;
         self.flush()?;
         Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while self.session.0.wants_write() {
-            self.session.0.write_tls(self.socket)?;
+        while self.session.0.has_output() {
+            self.session.0.write_output(self.socket)?;
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "sim",
     "isolation",
     "powercut",
@@ -67,6 +67,7 @@ const PARTS: [&str; 13] = [
     "guest",
     "openraft",
     "kafka",
+    "nvme_tls",
     "fuzz",
 ];
 /// The number of transactions of one run of the part `isolation`.
@@ -180,6 +181,7 @@ fn run_part(part: &'static str, options: &Options) -> io::Result<Outcome> {
             vec![("KAFKA_SECONDS", options.kafka_seconds.to_string())],
             format!("Kafka's tests, and {} s of kills", options.kafka_seconds),
         ),
+        "nvme_tls" => (Vec::new(), "built with C, Linux's initiator".to_owned()),
         "package" => (
             vec![("PACKAGE", "all".to_owned())],
             "a static program from two folders, every crate from its package".to_owned(),
@@ -255,6 +257,7 @@ fn tells(part: &str, line: &str) -> bool {
                 || line.contains(" kills of ")
                 || line.starts_with("the results with a kill")
         }
+        "nvme_tls" => line.starts_with("built in ") || line.ends_with(": right"),
         "guest" => line.starts_with("--- ") && line.contains("failed"),
         "package" => line.ends_with(" crates") || line.contains(" crates are listed"),
         _ => line.contains("FAILED") || line.contains("AddressSanitizer:"),

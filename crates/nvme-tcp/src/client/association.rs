@@ -20,10 +20,12 @@ use qpair_nvme_wire::registers::{CAP, CC, CC_RUN, CSTS, CSTS_READY, Capabilities
 use qpair_nvme_wire::{
     Command, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NSID_ALL, Status,
 };
+use qpair_tls::PskClient;
 
 use super::authentication::{authenticate, read_keys};
 use super::device::NvmeTcpOptions;
 use super::link::{Answer, Link};
+use super::tls::read_tls;
 use crate::address::Place;
 
 /// The entries of the admin queue.
@@ -57,6 +59,7 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) stream: TcpStream,
+    pub(super) tls: Option<Box<qpair_tls::Session>>,
     pub(super) data_bytes_max: u32,
 }
 
@@ -80,6 +83,7 @@ pub(super) struct Shared {
     place: Place,
     options: NvmeTcpOptions,
     keys: Option<HostKeys>,
+    tls: Option<PskClient>,
     state: Mutex<State>,
     news: Condvar,
     pub(super) facts: Facts,
@@ -116,11 +120,12 @@ impl Association {
     /// subsystem or a namespace that does not exist.
     pub(super) fn begin(place: Place, options: NvmeTcpOptions) -> Result<Arc<Self>> {
         let keys = read_keys(&options)?;
-        let (session, facts) = establish(&place, &options, keys.as_ref())?;
+        let tls = read_tls(&place, &options)?;
+        let (session, facts) = establish(&place, &options, keys.as_ref(), tls.as_ref())?;
         let state = Mutex::new(State { session: Some(session), ..State::default() });
         let size_bytes = AtomicU64::new(facts.size_bytes);
         let news = Condvar::new();
-        let it = Arc::new(Shared { place, options, keys, state, news, facts, size_bytes });
+        let it = Arc::new(Shared { place, options, keys, tls, state, news, facts, size_bytes });
         let shared = it.clone();
         std::thread::Builder::new()
             .name("nvme-keeper".into())
@@ -160,7 +165,8 @@ impl Shared {
                 Err(_) => state.session = None,
             }
         }
-        let (session, facts) = establish(&self.place, &self.options, self.keys.as_ref())?;
+        let (keys, tls) = (self.keys.as_ref(), self.tls.as_ref());
+        let (session, facts) = establish(&self.place, &self.options, keys, tls)?;
         let had = &self.facts;
         let is_same = (facts.nguid, facts.block_bytes) == (had.nguid, had.block_bytes)
             && facts.size_bytes >= had.size_bytes
@@ -179,7 +185,7 @@ impl Shared {
     fn connect(&self, controller: u16, number: u16, entries: u32) -> Result<Queue> {
         let NvmeTcpOptions { digests, timeout, .. } = self.options;
         let keys = self.keys.as_ref();
-        let mut link = Link::open(&self.place.address, digests, timeout)?;
+        let mut link = Link::open(&self.place.address, digests, timeout, self.tls.as_ref())?;
         let data = connect_data(&self.place, &self.options, controller);
         let connected = link.connect((number, entries), Duration::ZERO, &data);
         let answer = connected
@@ -187,8 +193,8 @@ impl Shared {
             .map_err(|it| refused(&self.place, it))?;
         authenticate(&mut link, &self.place, &self.options, keys, answer)?;
         let data_bytes_max = link.data_bytes_max;
-        let stream = link.into_stream().map_err(|cause| failed(&self.place, cause))?;
-        Ok(Queue { stream, data_bytes_max })
+        let (stream, tls) = link.into_stream().map_err(|cause| failed(&self.place, cause))?;
+        Ok(Queue { stream, tls, data_bytes_max })
     }
 
     /// Asks the target for a sign of life, and whether the namespace has changed.
@@ -276,8 +282,9 @@ fn establish(
     place: &Place,
     options: &NvmeTcpOptions,
     keys: Option<&HostKeys>,
+    tls: Option<&PskClient>,
 ) -> Result<(Session, Facts)> {
-    let mut link = Link::open(&place.address, options.digests, options.timeout)?;
+    let mut link = Link::open(&place.address, options.digests, options.timeout, tls)?;
     let data = connect_data(place, options, ANY_CONTROLLER);
     let connected = link.connect((0, ADMIN_ENTRIES), options.keep_alive, &data);
     let answer =

@@ -43,6 +43,9 @@ pub struct NvmeTcpOptions {
     pub dhchap_key: String,
     /// The file with the key by which the target must prove who it is. Empty: it need not.
     pub dhchap_ctrlr_key: String,
+    /// The file with the key of TLS that the target has too. A connection then fails unless the
+    /// target has TLS. Empty: none.
+    pub tls_psk: String,
 }
 
 impl Default for NvmeTcpOptions {
@@ -69,6 +72,7 @@ impl Default for NvmeTcpOptions {
             host_id,
             dhchap_key: String::new(),
             dhchap_ctrlr_key: String::new(),
+            tls_psk: String::new(),
         }
     }
 }

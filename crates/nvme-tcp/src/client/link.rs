@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_wire::fabrics::{Connect, ConnectData, NO_FLOW_CONTROL};
 use qpair_nvme_wire::{Command, Completion, Status};
+use qpair_tls::{PskClient, Session};
 
+use super::tls::{Timed, start};
 use crate::address::HostPort;
 use crate::wire::{Digests, End, InitReq, Pdu, Receiver, Step, crc32c, put};
 
@@ -30,6 +32,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Link {
     stream: TcpStream,
+    tls: Option<Box<Session>>,
     receiver: Receiver,
     input: Vec<u8>,
     /// The time limit of an answer, and the time by which the next one must have come as a whole.
@@ -43,6 +46,19 @@ pub(super) struct Link {
 
 fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+fn without_tls(address: &HostPort, cause: io::Error) -> Error {
+    let context = format!("{address}: TLS with an NVMe/TCP target failed: {cause}");
+    let is_refused = |kind| {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, InvalidData, UnexpectedEof};
+        [BrokenPipe, ConnectionReset, InvalidData, UnexpectedEof].contains(&kind)
+    };
+    if is_refused(cause.kind()) {
+        let hint = "the target must have TLS there, and the same key for this host";
+        return Error::new(ErrorKind::Denied, context).hint(hint);
+    }
+    Error::os(cause, context)
 }
 
 fn open(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
@@ -63,19 +79,31 @@ fn open(address: &HostPort, timeout: Duration) -> io::Result<TcpStream> {
 }
 
 impl Link {
-    /// Connects, and agrees on parameters.
+    /// Connects, by TLS if the host has a key of it, and agrees on parameters.
     ///
     /// # Errors
-    /// The errors of connecting; `Unsupported` for a target that refuses the parameters.
-    pub(super) fn open(address: &HostPort, digests: Digests, timeout: Duration) -> Result<Self> {
+    /// The errors of connecting; `Denied` for a target that has no TLS or not this host's key;
+    /// `Unsupported` for a target that refuses the parameters.
+    pub(super) fn open(
+        address: &HostPort,
+        digests: Digests,
+        timeout: Duration,
+        tls: Option<&PskClient>,
+    ) -> Result<Self> {
         let failed = |cause: io::Error| {
             let error = Error::os(cause, format!("{address}: connecting to an NVMe/TCP target"));
             error.hint("start the target, or correct the address")
         };
         let stream = open(address, timeout).map_err(failed)?;
+        let until = Instant::now() + timeout;
+        let tls = match tls.map(|tls| start(tls, &stream, until)).transpose() {
+            Ok(tls) => tls,
+            Err(cause) => return Err(without_tls(address, cause)),
+        };
         let receiver = Receiver::new(End::Host, DATA_BYTES_MAX);
         let mut link = Self {
             stream,
+            tls,
             receiver,
             input: Vec::new(),
             timeout,
@@ -85,8 +113,17 @@ impl Link {
         };
         let mut output = Vec::new();
         put::init_req(&mut output, &InitReq { digests, ..InitReq::default() });
-        link.stream.write_all(&output).map_err(failed)?;
-        match link.next().map_err(failed)? {
+        let answer = link.write(&output).and_then(|()| link.next());
+        let answer = match (answer, &link.tls) {
+            (Ok(answer), _) => answer,
+            // A target without the key may end the connection only now.
+            (Err(cause), Some(_)) => return Err(without_tls(address, cause)),
+            (Err(cause), None) if cause.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(failed(cause).hint("if the target requires TLS, give tls_psk=FILE"));
+            }
+            (Err(cause), None) => return Err(failed(cause)),
+        };
+        match answer {
             Pdu::InitResp(answer) if answer.format == 0 && answer.alignment == 0 => {
                 if answer.digests != digests {
                     let context = format!("{address} does not agree to the digests asked for");
@@ -185,7 +222,14 @@ impl Link {
         if digests.data && !data.is_empty() {
             output.extend(crc32c(data).to_le_bytes());
         }
-        self.stream.write_all(&output)
+        self.write(&output)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            Some(session) => session.blocking(&mut &self.stream).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        }
     }
 
     /// Waits for the next PDU.
@@ -230,12 +274,12 @@ impl Link {
 
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 8192];
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        match self.stream.read(&mut bytes)? {
+        let mut stream = Timed { stream: &self.stream, until: self.until };
+        let count = match &mut self.tls {
+            Some(session) => session.blocking(&mut stream).read(&mut bytes)?,
+            None => stream.read(&mut bytes)?,
+        };
+        match count {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             count => {
                 self.input.extend(&bytes[..count]);
@@ -244,12 +288,12 @@ impl Link {
         }
     }
 
-    /// Returns the socket, which does not block any more.
-    pub(super) fn into_stream(self) -> io::Result<TcpStream> {
+    /// Returns the socket, which does not block any more, and its TLS.
+    pub(super) fn into_stream(self) -> io::Result<(TcpStream, Option<Box<Session>>)> {
         if !self.input.is_empty() {
             return Err(broken("the target sent more than was asked for"));
         }
         self.stream.set_nonblocking(true)?;
-        Ok(self.stream)
+        Ok((self.stream, self.tls))
     }
 }

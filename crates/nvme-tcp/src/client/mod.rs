@@ -6,5 +6,6 @@ mod authentication;
 mod channel;
 mod device;
 mod link;
+mod tls;
 
 pub use device::{NvmeTcpDevice, NvmeTcpOptions};

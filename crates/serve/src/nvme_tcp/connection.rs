@@ -7,7 +7,7 @@
 //! - with an `authentication` that has not succeeded, no other command is carried out.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use qpair_block::Buffer;
@@ -16,6 +16,7 @@ use qpair_nvme_device::{AdminState, ControllerOptions, Part};
 use qpair_nvme_tcp::wire::{DataPdu, Digests, End, Receiver, crc32c, put};
 use qpair_nvme_wire::fabrics::{ConnectData, NO_SQ_HEAD};
 use qpair_nvme_wire::{Command as Entry, Completion, Status};
+use qpair_tls::Session;
 
 use super::controller::Seat;
 use crate::stream::Output;
@@ -99,6 +100,8 @@ pub(crate) struct Interest {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: OwnedFd,
+    /// The TLS of a connection that is not in the open.
+    pub(crate) tls: Option<Box<Session>>,
     pub(crate) phase: Phase,
     pub(crate) seat: Option<Seat>,
     /// The authentication of a host that must prove who it is.
@@ -136,10 +139,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: OwnedFd) -> Self {
+    pub(crate) fn new(stream: OwnedFd, tls: Option<Box<Session>>) -> Self {
         let now = Instant::now();
         Self {
             stream,
+            tls,
             phase: Phase::New,
             seat: None,
             authentication: None,
@@ -167,6 +171,20 @@ impl Connection {
             is_waiting: false,
             head: Vec::new(),
         }
+    }
+
+    /// Sends what the socket takes at once. Returns the number of bytes of messages; `None`: the
+    /// host has gone.
+    pub(crate) fn send(&mut self) -> Option<usize> {
+        let stream = self.stream.as_fd();
+        match &mut self.tls {
+            Some(session) => self.output.send_by(session, stream).ok(),
+            None => self.output.send(stream).ok(),
+        }
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.tls.as_ref().is_some_and(|session| session.has_output())
     }
 
     /// Whether Connect or the authentication after it has not succeeded.

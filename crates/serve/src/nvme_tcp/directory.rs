@@ -69,6 +69,7 @@ fn entry(of: &Shared, here: &Shared, local: &str, subsystem: &str) -> DiscoveryE
     DiscoveryEntry {
         is_ipv6: address.contains(':'),
         is_discovery: subsystem == DISCOVERY_NQN,
+        requires_tls: of.tls.is_some(),
         port_id: of.address.port,
         address: address.to_owned(),
         service: of.address.port.to_string(),

@@ -5,6 +5,7 @@ mod connection;
 mod controller;
 mod directory;
 mod hall;
+mod keys;
 mod portal;
 mod serving;
 

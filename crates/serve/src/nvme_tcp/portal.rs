@@ -7,10 +7,12 @@ use qpair_block::Result;
 use qpair_memory::locks::Mutex;
 use qpair_nvme_tcp::HostPort;
 use qpair_nvme_wire::ana::AnaState;
+use qpair_tls::PskServer;
 
 use super::controller::Controllers;
 use super::directory::Directory;
 use super::hall::Hall;
+use super::keys::Keys;
 use crate::nvmf::{Post, Subsystem};
 use crate::stream::{Door, Lobby};
 use crate::unit::Unit;
@@ -32,7 +34,10 @@ pub(crate) struct Shared {
     pub(crate) lobby: Lobby,
     pub(crate) directory: Arc<Directory>,
     pub(crate) controllers: Controllers,
-    places: Mutex<Vec<Place>>,
+    /// The TLS of all connections; `None`: they are in the open.
+    pub(crate) tls: Option<PskServer>,
+    pub(crate) keys: Keys,
+    places: Arc<Mutex<Vec<Place>>>,
     /// A number that is incremented with each change of the places.
     version: AtomicU64,
 }
@@ -72,12 +77,16 @@ impl Portal {
     /// Listens at an address, and starts a hall for each worker.
     ///
     /// # Errors
-    /// The errors of listening; `Limit`.
+    /// `Unsupported` for TLS in a build without it; the errors of listening; `Limit`.
     pub(crate) fn start(
         address: &HostPort,
+        requires_tls: bool,
         directory: &Arc<Directory>,
         workers: &Arc<Workers>,
     ) -> Result<Self> {
+        let places = Arc::<Mutex<Vec<Place>>>::default();
+        let keys = Keys(places.clone());
+        let tls = requires_tls.then(|| PskServer::new(Arc::new(keys.clone()))).transpose()?;
         let (door, port) = Door::tcp(&address.host, address.port)?;
         let count = workers.infos().len();
         let shared = Arc::new(Shared {
@@ -85,7 +94,9 @@ impl Portal {
             lobby: Lobby::new(door, count)?,
             directory: directory.clone(),
             controllers: Controllers::new(directory.numbers.clone()),
-            places: Mutex::default(),
+            tls,
+            keys,
+            places,
             version: AtomicU64::new(0),
         });
         let mut portal = Self { shared, workers: workers.clone(), halls: Vec::new() };
@@ -105,6 +116,11 @@ impl Portal {
     /// Returns the number of connections.
     pub(crate) fn clients(&self) -> usize {
         self.shared.lobby.clients()
+    }
+
+    /// Whether hosts must use TLS.
+    pub(crate) fn requires_tls(&self) -> bool {
+        self.shared.tls.is_some()
     }
 
     /// Whether hosts reach the subsystem here.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_nvme_auth::psk::InterchangeKey;
 use qpair_nvme_auth::{HostKeys, Policy};
 use qpair_nvme_device::{ControllerOptions as DeviceOptions, Delegated, Doorbells, NvmeController};
 use qpair_nvme_tcp::HostPort;
@@ -318,12 +319,18 @@ impl Nvmf {
     }
 
     /// Serves a subsystem to hosts over TCP. Returns the address, with the port that was chosen if
-    /// the port was 0.
+    /// the port was 0. With `requires_tls` hosts must use TLS there.
     ///
     /// # Errors
-    /// `NotFound` without the subsystem; `Exists` if it is served at the address already; else the
-    /// error of listening.
-    pub(crate) fn listen_tcp(&mut self, nqn: &str, address: &HostPort) -> Result<HostPort> {
+    /// `NotFound` without the subsystem; `Exists` if it is served at the address already; `Invalid`
+    /// if others are served there with TLS and it without, or the other way; `Unsupported` in a
+    /// build without TLS; else the error of listening.
+    pub(crate) fn listen_tcp(
+        &mut self,
+        nqn: &str,
+        address: &HostPort,
+        requires_tls: bool,
+    ) -> Result<HostPort> {
         let subsystem = self.get(nqn)?.subsystem.clone();
         let at = self.portals.iter().position(|portal| portal.address() == address);
         if let Some(portal) = at.map(|at| &self.portals[at]) {
@@ -331,10 +338,15 @@ impl Nvmf {
                 let context = format!("{nqn} is served at {address} already");
                 return Err(Error::new(ErrorKind::Exists, context));
             }
+            if portal.requires_tls() != requires_tls {
+                let what = if requires_tls { "without TLS" } else { "with TLS" };
+                let context = format!("other subsystems are served at {address} {what}");
+                return Err(Error::new(ErrorKind::Invalid, context).hint("choose another port"));
+            }
             portal.add(&subsystem)?;
             return Ok(portal.address().clone());
         }
-        let portal = Portal::start(address, &self.directory, &self.workers)?;
+        let portal = Portal::start(address, requires_tls, &self.directory, &self.workers)?;
         portal.add(&subsystem)?;
         let address = portal.address().clone();
         self.portals.push(portal);
@@ -404,6 +416,20 @@ impl Nvmf {
     /// `NotFound`.
     pub(crate) fn set_keys(&mut self, nqn: &str, host: &str, keys: Option<HostKeys>) -> Result<()> {
         self.get(nqn)?.subsystem.set_keys(host, keys);
+        Ok(())
+    }
+
+    /// Sets the key of TLS of a host at a subsystem; `None`: it has none.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn set_tls_key(
+        &mut self,
+        nqn: &str,
+        host: &str,
+        key: Option<InterchangeKey>,
+    ) -> Result<()> {
+        self.get(nqn)?.subsystem.set_tls_key(host, key);
         Ok(())
     }
 

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
 
 use qpair_block::{Error, Result, WakeEvent};
-use qpair_nvme_auth::HostKeys;
+use qpair_nvme_auth::psk::{InterchangeKey, TlsKey};
+use qpair_nvme_auth::{HostKeys, Names};
 
 use crate::disk::Disk;
 
@@ -41,6 +42,8 @@ pub(crate) struct Subsystem {
     hosts: Mutex<Option<BTreeSet<String>>>,
     /// The keys of hosts that must prove who they are.
     keys: Mutex<BTreeMap<String, Arc<HostKeys>>>,
+    /// The keys of hosts that must use TLS.
+    tls_keys: Mutex<BTreeMap<String, InterchangeKey>>,
 }
 
 /// The state that a controller shares with its manager.
@@ -104,6 +107,7 @@ impl Subsystem {
             posts: Mutex::default(),
             hosts: Mutex::default(),
             keys: Mutex::default(),
+            tls_keys: Mutex::default(),
         })
     }
 
@@ -164,6 +168,32 @@ impl Subsystem {
             Some(keys) => drop(all.insert(host.to_owned(), Arc::new(keys))),
             None => drop(all.remove(host)),
         }
+    }
+
+    /// Whether a host has a key of TLS.
+    pub(crate) fn has_tls_key(&self, host: &str) -> bool {
+        self.tls_keys.lock().contains_key(host)
+    }
+
+    /// Sets the key of TLS of a host; `None`: it has none. Connections that the host has stay.
+    pub(crate) fn set_tls_key(&self, host: &str, key: Option<InterchangeKey>) {
+        let mut all = self.tls_keys.lock();
+        match key {
+            Some(key) => drop(all.insert(host.to_owned(), key)),
+            None => drop(all.remove(host)),
+        }
+    }
+
+    /// Returns the key of TLS for an identity that a host gives, and the names of both, if it is
+    /// that of a host which may connect. `subsystem` is the name of this subsystem, or of the
+    /// discovery subsystem, for which hosts have the keys that they have here.
+    pub(crate) fn find_tls_key(&self, identity: &str, subsystem: &str) -> Option<(Names, TlsKey)> {
+        let keys = self.tls_keys.lock();
+        keys.iter().filter(|(host, _)| self.is_allowed(host)).find_map(|(host, key)| {
+            let names = Names { host: host.clone(), subsystem: subsystem.to_owned() };
+            let key = key.find(&names, identity)?;
+            Some((names, key))
+        })
     }
 
     /// Adds a controller.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use qpair_memory::locks::Mutex;
+use qpair_nvme_auth::psk::InterchangeKey;
 use qpair_nvme_auth::{HostKeys, Secret};
 use serde_json::{Value, json};
 
@@ -59,9 +60,18 @@ fn missing(name: &str) -> Failure {
 }
 
 impl Manager {
+    fn path_of_key(&self, name: &str) -> Result<PathBuf> {
+        self.keyring.lock().get(name).cloned().ok_or_else(|| missing(name))
+    }
+
     fn key(&self, name: &str) -> Result<Secret> {
-        let path = self.keyring.lock().get(name).cloned().ok_or_else(|| missing(name))?;
-        Ok(Secret::read(&path)?)
+        Ok(Secret::read(&self.path_of_key(name)?)?)
+    }
+
+    /// Reads a key of TLS from the file of this name.
+    pub(super) fn tls_key(&self, name: Option<&str>) -> Result<Option<InterchangeKey>> {
+        let Some(name) = name else { return Ok(None) };
+        Ok(Some(InterchangeKey::read(&self.path_of_key(name)?)?))
     }
 
     /// Reads the keys of a host from the files of these names.

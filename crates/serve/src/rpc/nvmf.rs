@@ -257,13 +257,16 @@ pub(super) fn address(params: &mut Params) -> Result<Listen> {
 
 pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params) -> Result<Value> {
     let nqn = params.name("nqn")?;
-    let ana = params.text("ana_state")?;
+    let (ana, is_secure) = (params.text("ana_state")?, params.flag("secure_channel")?);
     let listen = address(&mut params)?;
     params.finish()?;
     let state = ana.as_deref().map(ana_state_of).transpose()?;
     let (traddr, address) = match listen {
         Listen::VfioUser(_) if state.is_some() => {
             return Err(Failure::params("ana_state is for listeners of TCP"));
+        }
+        Listen::VfioUser(_) if is_secure => {
+            return Err(Failure::params("secure_channel is for listeners of TCP"));
         }
         Listen::VfioUser(traddr) => {
             let path = manager.folder.join(&traddr);
@@ -277,7 +280,7 @@ pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params)
                 let context = format!("there is no transport of the type {TCP}");
                 return Err(Failure::params(context));
             }
-            let address = nvmf.listen_tcp(&nqn, &address).map_err(failed)?;
+            let address = nvmf.listen_tcp(&nqn, &address, is_secure).map_err(failed)?;
             if let Some(Err(error)) = state.map(|state| nvmf.set_ana(&nqn, &address, state)) {
                 // The call fails as a whole.
                 nvmf.unlisten_tcp(&nqn, &address).map_err(failed)?;
@@ -287,7 +290,13 @@ pub(super) fn nvmf_subsystem_add_listener(manager: &Manager, mut params: Params)
         }
     };
     let ana = state.map_or(Value::Null, |state| json!(ana_name(state)));
-    let params = kept(&[("nqn", json!(nqn)), ("listen_address", address), ("ana_state", ana)]);
+    let secure = if is_secure { json!(true) } else { Value::Null };
+    let params = kept(&[
+        ("nqn", json!(nqn)),
+        ("listen_address", address),
+        ("secure_channel", secure),
+        ("ana_state", ana),
+    ]);
     let what = controller_of(&nqn, &traddr);
     manager.made("nvmf", &what, "nvmf_subsystem_add_listener", params);
     Ok(json!(true))
@@ -354,7 +363,10 @@ impl Manager {
             let nsid = nsid.as_u64().unwrap_or_default() as u32;
             self.unmade("nvmf", &namespace_of(nqn, nsid));
         }
-        let address = self.nvmf().listen_tcp(nqn, address).map_err(|error| error.to_string())?;
+        // Hosts with keys of TLS get in only by TLS, and so nobody else does.
+        let requires_tls = hosts.iter().any(|host| host.psk.is_some());
+        let listen = self.nvmf().listen_tcp(nqn, address, requires_tls);
+        let address = listen.map_err(|error| error.to_string())?;
         self.unmade("nvmf", nqn);
         self.unmade("nvmf", TCP);
         Ok(address)

@@ -21,13 +21,18 @@ pub(super) fn host_of(nqn: &str, host: &str) -> String {
 pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> Result<Value> {
     let (nqn, host) = (params.name("nqn")?, params.name("host")?);
     let (key, controller_key) = (params.text("dhchap_key")?, params.text("dhchap_ctrlr_key")?);
+    let psk = params.text("psk")?;
     params.finish()?;
     let keys = manager.host_keys(key.as_deref(), controller_key.as_deref())?;
+    let tls_key = manager.tls_key(psk.as_deref())?;
     let mut is_new = true;
     let mut nvmf = manager.nvmf();
     // Before the host may connect.
     if keys.is_some() {
         nvmf.set_keys(&nqn, &host, keys).map_err(failed)?;
+    }
+    if tls_key.is_some() {
+        nvmf.set_tls_key(&nqn, &host, tls_key).map_err(failed)?;
     }
     nvmf.change_hosts(&nqn, |hosts| {
         if let Some(hosts) = hosts {
@@ -36,8 +41,9 @@ pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> 
     })
     .map_err(failed)?;
     drop(nvmf);
-    if is_new || key.is_some() {
-        note_host(manager, (&nqn, &host), key.as_deref(), controller_key.as_deref());
+    if is_new || key.is_some() || psk.is_some() {
+        let names = [psk, key, controller_key];
+        note_host(manager, (&nqn, &host), names.each_ref().map(Option::as_deref));
     }
     Ok(json!(true))
 }
@@ -46,14 +52,14 @@ pub(super) fn nvmf_subsystem_add_host(manager: &Manager, mut params: Params) -> 
 fn note_host(
     manager: &Manager,
     (nqn, host): (&str, &str),
-    key: Option<&str>,
-    controller_key: Option<&str>,
+    [psk, key, controller_key]: [Option<&str>; 3],
 ) {
     let what = host_of(nqn, host);
     manager.unmade("nvmf", &what);
     let params = kept(&[
         ("nqn", json!(nqn)),
         ("host", json!(host)),
+        ("psk", json!(psk)),
         ("dhchap_key", json!(key)),
         ("dhchap_ctrlr_key", json!(controller_key)),
     ]);
@@ -70,7 +76,15 @@ pub(super) fn nvmf_subsystem_set_keys(manager: &Manager, mut params: Params) -> 
         return Err(Failure::params(format!("{host} is not a host of {nqn}")));
     }
     manager.nvmf().set_keys(&nqn, &host, keys).map_err(failed)?;
-    note_host(manager, (&nqn, &host), key.as_deref(), controller_key.as_deref());
+    // The host keeps its key of TLS.
+    let what = host_of(&nqn, &host);
+    let psk = manager
+        .calls()
+        .iter()
+        .find(|call| call.what == what)
+        .and_then(|call| call.params["psk"].as_str().map(str::to_owned));
+    let names = [psk, key, controller_key];
+    note_host(manager, (&nqn, &host), names.each_ref().map(Option::as_deref));
     Ok(json!(true))
 }
 
@@ -112,6 +126,7 @@ pub(super) fn nvmf_subsystem_remove_host(manager: &Manager, mut params: Params) 
     if nvmf.infos().iter().any(|info| info.nqn == nqn && info.hosts.is_some()) {
         nvmf.set_keys(&nqn, &host, None).map_err(failed)?;
     }
+    nvmf.set_tls_key(&nqn, &host, None).map_err(failed)?;
     drop(nvmf);
     if !was_there {
         return Err(Failure::params(format!("{host} is not a host of {nqn}")));
@@ -128,6 +143,8 @@ pub struct NvmeHost {
     pub key: Option<PathBuf>,
     /// The file with the key by which the target proves who it is, if the host asks.
     pub controller_key: Option<PathBuf>,
+    /// The file with the key by which the host uses TLS; `None`: it uses none.
+    pub psk: Option<PathBuf>,
 }
 
 impl Manager {
@@ -143,7 +160,8 @@ impl Manager {
         };
         let name = &host.nqn;
         let mut names = Vec::new();
-        for (path, end) in [(&host.key, "host"), (&host.controller_key, "controller")] {
+        let files = [(&host.key, "host"), (&host.controller_key, "controller"), (&host.psk, "tls")];
+        for (path, end) in files {
             let Some(path) = path else {
                 names.push(None);
                 continue;
@@ -155,6 +173,7 @@ impl Manager {
         }
         let params = json!({
             "nqn": nqn, "host": name, "dhchap_key": names[0], "dhchap_ctrlr_key": names[1],
+            "psk": names[2],
         });
         call("nvmf_subsystem_add_host", params)?;
         self.unmade("nvmf", &host_of(nqn, name));

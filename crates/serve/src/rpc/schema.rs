@@ -597,7 +597,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
         &[
             NQN,
             need("host", Text, "Its name, an NQN."),
-            no("psk"),
+            may(
+                "psk",
+                Text,
+                "The key by which the host uses TLS, a name of `keyring_file_add_key`; with it, the host cannot connect without TLS.",
+            ),
             DHCHAP_KEY,
             DHCHAP_CTRLR_KEY,
             no("tgt_name"),
@@ -610,7 +614,11 @@ pub(super) const SCHEMAS: &[Schema] = &[
         &[
             NQN,
             LISTEN_ADDRESS,
-            no("secure_channel"),
+            may(
+                "secure_channel",
+                Flag,
+                "Hosts must use TLS, by the keys of `nvmf_subsystem_add_host`. All subsystems of an address have it, or none. Needs a build with the feature `nvme-tls`.",
+            ),
             ANA_STATE_IF_GIVEN,
             no("sock_impl"),
             no("numa_id"),

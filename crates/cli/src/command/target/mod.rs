@@ -86,6 +86,11 @@ Examples:
   qpair target --folder /run/qpair --disk data=data.img --nvme-tcp 0.0.0.0:4420 --dhchap-key HOSTNQN=host.key
   nvme connect -t tcp -a HOST -n nqn.2026-11.invalid.qpair:target -S $(cat host.key)
 
+  nvme gen-tls-key > tls.key && chmod 600 tls.key
+  qpair target --folder /run/qpair --disk data=data.img --nvme-tcp 0.0.0.0:4420 --tls-psk HOSTNQN=tls.key
+  nvme check-tls-key --insert --keydata=$(cat tls.key) --hostnqn=HOSTNQN --subsysnqn=nqn.2026-11.invalid.qpair:target --identity=1
+  nvme connect -t tcp -a HOST -n nqn.2026-11.invalid.qpair:target --tls
+
   qpair target --folder /run/qpair --rpc /run/qpair/rpc.sock
   qpair rpc --socket /run/qpair/rpc.sock bdev_malloc_create name=M num_blocks=131072 block_size=512
   qpair rpc --socket /run/qpair/rpc.sock vhost_create_blk_controller ctrlr=m.sock dev_name=M
@@ -151,6 +156,11 @@ pub(crate) struct TargetCommand {
     /// repeated
     #[arg(long, value_name = "NQN=FILE", requires = "dhchap_key", value_parser = parse_key)]
     dhchap_ctrlr_key: Vec<(String, PathBuf)>,
+
+    /// Host that uses TLS with the key in this file; may be repeated, and allows the host. With it,
+    /// no host may connect without TLS
+    #[arg(long, value_name = "NQN=FILE", requires = "nvme_tcp", value_parser = parse_key)]
+    tls_psk: Vec<(String, PathBuf)>,
 
     /// Accept JSON-RPC calls at this socket, only from the owner of this process
     #[arg(long, value_name = "PATH")]
@@ -369,7 +379,7 @@ impl TargetCommand {
                 Some(host) => host.key = Some(file.clone()),
                 None => {
                     let (nqn, key) = (nqn.clone(), Some(file.clone()));
-                    hosts.push(NvmeHost { nqn, key, controller_key: None });
+                    hosts.push(NvmeHost { nqn, key, ..NvmeHost::default() });
                 }
             }
         }
@@ -381,6 +391,22 @@ impl TargetCommand {
                 )));
             };
             host.controller_key = Some(file.clone());
+        }
+        for (nqn, file) in &self.tls_psk {
+            match hosts.iter_mut().find(|host| host.nqn == *nqn) {
+                Some(host) => host.psk = Some(file.clone()),
+                None => {
+                    let (nqn, psk) = (nqn.clone(), Some(file.clone()));
+                    hosts.push(NvmeHost { nqn, psk, ..NvmeHost::default() });
+                }
+            }
+        }
+        let without = hosts.iter().find(|host| host.psk.is_none());
+        if let (false, Some(host)) = (self.tls_psk.is_empty(), without) {
+            return Err(Failure::usage(format!(
+                "the host {} has no --tls-psk, so it could not connect beside those that have one",
+                host.nqn
+            )));
         }
         Ok(hosts)
     }

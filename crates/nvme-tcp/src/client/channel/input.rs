@@ -33,16 +33,23 @@ impl NvmeTcpChannel {
         }
         self.statistics.system_calls += 1;
         let mut staging = std::mem::take(&mut self.staging);
-        let received = recv(&self.socket, &mut staging[..], RecvFlags::DONTWAIT);
+        let received = match &mut self.tls {
+            Some(session) => session.receive(&self.socket, &mut staging[..]),
+            None => match recv(&self.socket, &mut staging[..], RecvFlags::DONTWAIT) {
+                Ok((_, count)) => Ok(Some(count)),
+                Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+                Err(errno) => Err(errno.into()),
+            },
+        };
         let count = match received {
-            Ok((_, 0)) => {
+            Ok(Some(0)) => {
                 self.lose("the target has closed it");
                 0
             }
-            Ok((_, count)) => count,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => {
-                self.lose(&errno.to_string());
+            Ok(Some(count)) => count,
+            Ok(None) => 0,
+            Err(error) => {
+                self.lose(&error.to_string());
                 0
             }
         };
@@ -60,7 +67,8 @@ impl NvmeTcpChannel {
             }
         }
         self.staging = staging;
-        count == STAGING_BYTES
+        // TLS uses half of the buffer for records.
+        count == STAGING_BYTES || count > STAGING_BYTES / 4 && self.tls.is_some()
     }
 
     /// Takes PDUs and their data, and returns how many bytes these have.

@@ -57,6 +57,7 @@ impl NvmeTcpChannel {
             let _ = epoll::delete(&self.set, &self.socket);
             let _ = shutdown(&self.socket, Shutdown::Both);
         }
+        self.tls = None;
         self.output.clear();
         self.input.clear();
         self.sent = 0;
@@ -120,7 +121,7 @@ impl NvmeTcpChannel {
         if let Err(errno) = epoll::add(&self.set, &socket, data, EventFlags::IN) {
             return self.give_up(&errno.to_string());
         }
-        (self.socket, self.link) = (socket, Link::Up);
+        (self.socket, self.tls, self.link) = (socket, queue.tls, Link::Up);
         self.data_bytes_max = queue.data_bytes_max;
         self.connected_at = Instant::now();
         self.setting.resets.fetch_add(1, Ordering::Relaxed);

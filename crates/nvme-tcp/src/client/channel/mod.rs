@@ -16,6 +16,7 @@
 mod input;
 mod link;
 
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,7 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::fabrics::{Sgl, sgl};
 use qpair_nvme_wire::{Command, Range};
+use qpair_tls::Session;
 
 use super::association::{Queue, with_data, without_data};
 use crate::wire::{DataPdu, R2t, Receiver, crc32c, put};
@@ -84,6 +86,7 @@ pub(super) struct NvmeTcpChannel {
     /// The time for which the timer is set.
     looks_at: Option<Instant>,
     socket: OwnedFd,
+    tls: Option<Box<Session>>,
     set: OwnedFd,
     receiver: Receiver,
     /// The most data of a PDU to the target, bytes.
@@ -106,7 +109,7 @@ pub(super) struct NvmeTcpChannel {
 }
 impl NvmeTcpChannel {
     pub(super) fn new(queue: Queue, setting: Setting, options: &ChannelOptions) -> Result<Self> {
-        let socket = OwnedFd::from(queue.stream);
+        let (socket, tls) = (OwnedFd::from(queue.stream), queue.tls);
         let failed = |errno: Errno| Error::os(errno.into(), "watching a connection of NVMe/TCP");
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let again = WakeEvent::new()
@@ -129,6 +132,7 @@ impl NvmeTcpChannel {
             timer,
             looks_at: None,
             socket,
+            tls,
             set,
             receiver: link::receiver(setting_digests),
             data_bytes_max: queue.data_bytes_max,
@@ -258,15 +262,40 @@ impl NvmeTcpChannel {
         }
     }
 
+    /// Sends from the front of the output; `None` if the socket takes nothing now.
+    fn send_some(&mut self) -> std::io::Result<Option<usize>> {
+        let rest = &self.output[self.sent..];
+        if let Some(session) = &mut self.tls {
+            let count = session.send(&self.socket, &[IoSlice::new(rest)])?;
+            return Ok((count > 0).then_some(count));
+        }
+        match send(&self.socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(count) => Ok(Some(count)),
+            Err(Errno::INTR) => Ok(Some(0)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether records of TLS wait until the socket takes them.
+    fn has_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|session| session.has_output())
+    }
+
     fn send(&mut self) {
+        if self.is_up()
+            && let Some(session) = &mut self.tls
+            && session.has_output()
+            && let Err(error) = session.send(&self.socket, &[])
+        {
+            return self.lose(&error.to_string());
+        }
         while self.sent < self.output.len() && self.is_up() {
             self.statistics.system_calls += 1;
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match send(&self.socket, &self.output[self.sent..], flags) {
-                Ok(count) => self.sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(errno) => return self.lose(&errno.to_string()),
+            match self.send_some() {
+                Ok(Some(count)) => self.sent += count,
+                Ok(None) => break,
+                Err(error) => return self.lose(&error.to_string()),
             }
         }
         if !self.is_up() {
@@ -283,7 +312,7 @@ impl NvmeTcpChannel {
             self.sent = 0;
         }
         // Completions without the server wake through the socket's readiness to be written.
-        let wanted = !self.output.is_empty() || !self.ended.is_empty();
+        let wanted = !self.output.is_empty() || !self.ended.is_empty() || self.has_records();
         if wanted != self.watches_output {
             self.watches_output = wanted;
             let mut flags = EventFlags::IN;

@@ -9,7 +9,7 @@ use qpair_nvme_wire::fabrics::{
     NO_FLOW_CONTROL, WrongField, fctype, sgl,
 };
 use qpair_nvme_wire::{Command as Entry, Status};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::Hall;
 use super::authentication::authentication_of;
@@ -65,6 +65,9 @@ impl Hall {
 
     pub(super) fn connect(&mut self, slot: usize, entry: Entry, capsule: &[u8]) {
         let outcome = match ConnectData::decode(capsule) {
+            Ok(data) if !self.is_by_right_channel(slot, &data) => {
+                Outcome::Refused(Status::CONNECT_INVALID_HOST, 0)
+            }
             Ok(data) => {
                 let outcome = self.seat(&Connect::of(&entry), &data);
                 if let (Outcome::Deferred, Some(it)) = (&outcome, &mut self.connections[slot]) {
@@ -78,6 +81,28 @@ impl Hall {
             Err(WrongField(at)) => wrong_data(at),
         };
         self.conclude_connect(slot, &entry, outcome);
+    }
+
+    /// Whether a host is the one whose key TLS has, or has none and needs none.
+    fn is_by_right_channel(&self, slot: usize, data: &ConnectData) -> bool {
+        let tls = self.connections[slot].as_ref().and_then(|it| it.tls.as_ref());
+        let (host, address) = (&data.host, &self.shared.address);
+        let is_right = match tls {
+            Some(session) => {
+                let names = session.psk_identity().and_then(|it| self.shared.keys.names(it));
+                names.is_some_and(|it| it.host == *host && it.subsystem == data.subsystem)
+            }
+            // Somebody else could have its name in the open.
+            None => {
+                let subsystem = self.shared.find(&data.subsystem);
+                !subsystem.is_some_and(|it| it.has_tls_key(host))
+            }
+        };
+        if !is_right {
+            let subsystem = &data.subsystem;
+            warn!(name: "refused", %address, host, subsystem, "a host of NVMe/TCP has come with another's key of TLS, or without its own");
+        }
+        is_right
     }
 
     /// Tries the Connects again that wait for the end of earlier connections.

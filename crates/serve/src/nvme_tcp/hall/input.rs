@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use qpair_nvme_tcp::wire::{DataPdu, Digests, Fault, InitReq, InitResp, Pdu, Step, fes, put};
 use qpair_nvme_wire::Status;
+use qpair_tls::PskServer;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use tracing::info;
 
 use super::{DOOR, Hall, OTHER, POST};
 use crate::nvme_tcp::connection::{ADMIN_CAPSULE_BYTES, Connection, Phase, Sink, Stage};
@@ -72,6 +75,11 @@ impl Hall {
         self.tell_of_discovery();
         loop {
             let Some(stream) = post.streams.lock().pop_front() else { return };
+            // A session that cannot be made has no memory: the host comes again.
+            let Ok(tls) = shared.tls.as_ref().map(PskServer::session).transpose() else {
+                shared.lobby.leave(self.number);
+                continue;
+            };
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1
@@ -82,7 +90,7 @@ impl Hall {
                 shared.lobby.leave(self.number);
                 continue;
             }
-            self.connections[slot] = Some(Box::new(Connection::new(stream)));
+            self.connections[slot] = Some(Box::new(Connection::new(stream, tls.map(Box::new))));
             self.look_by(Instant::now() + CONNECT_LIMIT);
             self.soil(slot);
         }
@@ -94,9 +102,18 @@ impl Hall {
         let mut staging = std::mem::take(&mut self.staging);
         if let Some(it) = self.connections[slot].as_mut().filter(|it| !it.is_dead) {
             let most = if is_crowded { CROWDED_BYTES } else { staging.len() };
-            match recv(&it.stream, &mut staging[..most], RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => it.is_dead = true,
-                Ok((_, count)) => {
+            let received = match &mut it.tls {
+                Some(session) => session.receive(&it.stream, &mut staging[..most]),
+                None => match recv(&it.stream, &mut staging[..most], RecvFlags::DONTWAIT) {
+                    Ok((_, count)) => Ok(Some(count)),
+                    Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+                    Err(errno) => Err(errno.into()),
+                },
+            };
+            match received {
+                Ok(None) => {}
+                Ok(Some(0)) => it.is_dead = true,
+                Ok(Some(count)) => {
                     it.moved_at = Instant::now();
                     it.heard_at = it.moved_at;
                     if it.input.is_empty() {
@@ -109,8 +126,13 @@ impl Hall {
                         self.take_input(slot);
                     }
                 }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-                Err(_) => it.is_dead = true,
+                Err(error) => {
+                    it.is_dead = true;
+                    if it.tls.is_some() && it.is_unassociated() {
+                        let address = &self.shared.address;
+                        info!(name: "refused", %address, %error, "a connection of NVMe/TCP has failed before Connect");
+                    }
+                }
             }
         }
         self.staging = staging;

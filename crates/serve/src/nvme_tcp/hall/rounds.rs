@@ -1,7 +1,6 @@
 //! Rounds: at the end of a turn, the connections to which something has happened are looked at, and
 //! now and then all of them.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -34,14 +33,14 @@ impl Hall {
                 }
                 let Some(it) = &mut self.connections[slot] else { break };
                 let sent = match it.is_dead {
-                    true => Ok(0),
-                    false => it.output.send(it.stream.as_fd()),
+                    true => Some(0),
+                    false => it.send(),
                 };
                 match sent {
-                    Ok(0) if it.input.len() == before => break,
-                    Ok(0) => {}
-                    Ok(_) => it.moved_at = Instant::now(),
-                    Err(_) => it.is_dead = true,
+                    Some(0) if it.input.len() == before => break,
+                    Some(0) => {}
+                    Some(_) => it.moved_at = Instant::now(),
+                    None => it.is_dead = true,
                 }
             }
             self.conclude(slot);
@@ -65,8 +64,11 @@ impl Hall {
     /// Removes a connection that has ended, or sets for what its socket is watched.
     fn conclude(&mut self, slot: usize) {
         let Some(it) = &mut self.connections[slot] else { return };
-        let is_last = it.is_leaving && it.parts == 0 && it.output.is_empty();
+        let is_last = it.is_leaving && it.parts == 0 && !it.has_output();
         if is_last && it.leaves_by.is_none() && !it.is_dead {
+            if let Some(session) = &mut it.tls {
+                session.close(&it.stream);
+            }
             // A socket that is closed with unread bytes may take the last message from the host.
             let _ = shutdown(&it.stream, Shutdown::Write);
             let by = Instant::now() + FAREWELL;
@@ -76,7 +78,7 @@ impl Hall {
         if !it.is_dead {
             let reads = it.stalled.is_none() && (it.receiver.is_inside() || it.may_take());
             let read = if it.is_leaving { it.leaves_by.is_some() } else { reads };
-            let wanted = Interest { read, write: !it.output.is_empty() };
+            let wanted = Interest { read, write: it.has_output() };
             if it.interest != wanted {
                 it.interest = wanted;
                 let mut flags = EventFlags::empty();
