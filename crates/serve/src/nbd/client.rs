@@ -9,6 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use qpair_block::{Buffer, IoError, Op};
@@ -17,7 +18,7 @@ use qpair_nbd::wire::reply::{put_data, put_end, put_simple};
 use qpair_nbd::wire::{Errno, Request, Style};
 use qpair_tls::Session;
 
-use crate::stream::Output;
+use crate::stream::{Output, Sockets};
 
 /// The most commands of a client under way.
 const COMMANDS_MAX: usize = 256;
@@ -54,16 +55,9 @@ pub(crate) struct Receiving {
     pub(crate) since: Instant,
 }
 
-/// The directions for which a client's socket is watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: OwnedFd,
+    pub(crate) stream: Arc<OwnedFd>,
     pub(crate) tls: Option<Box<Session>>,
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
@@ -83,7 +77,6 @@ pub(crate) struct Client {
     pub(crate) skip: u64,
     /// The parts of all commands at the device.
     pub(crate) parts: u32,
-    pub(crate) interest: Interest,
     /// Whether the client has said goodbye: it is disconnected after its last reply.
     pub(crate) is_leaving: bool,
     /// Whether the connection has ended. The client stays until its last part ends.
@@ -94,7 +87,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: OwnedFd, requires_tls: bool) -> Self {
+    pub(crate) fn new(stream: Arc<OwnedFd>, requires_tls: bool) -> Self {
         let mut greeting = Vec::new();
         let negotiation = match requires_tls {
             true => Negotiation::begin_with_tls(&mut greeting),
@@ -119,7 +112,6 @@ impl Client {
             receiving: None,
             skip: 0,
             parts: 0,
-            interest: Interest::default(),
             is_leaving: false,
             is_dead: false,
             is_dirty: false,
@@ -144,13 +136,13 @@ impl Client {
         matches!(&self.phase, Phase::Negotiation(it) if it.starts_tls())
     }
 
-    /// Sends what the socket takes at once. Returns the number of bytes of replies.
+    /// Sends as [`Sockets::send`] does. Returns the number of bytes of replies.
     ///
     /// # Errors
     /// The socket's, if the client has gone.
-    pub(crate) fn send(&mut self) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, slot: usize, sockets: &mut Sockets) -> io::Result<usize> {
         match &mut self.tls {
-            None => Ok(self.output.send(self.stream.as_fd())?),
+            None => sockets.send(slot, &self.stream, &mut self.output),
             Some(session) => self.output.send_by(session, self.stream.as_fd()),
         }
     }
@@ -171,7 +163,7 @@ impl Client {
             && !self.is_leaving
             && !self.starts_tls()
             && self.busy() < COMMANDS_MAX
-            && self.output.bytes + self.held.bytes < OUTPUT_BYTES_MAX
+            && self.output.bytes() + self.held.bytes() < OUTPUT_BYTES_MAX
             && self.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX
     }
 

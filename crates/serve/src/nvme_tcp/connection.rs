@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block::Buffer;
@@ -89,16 +90,9 @@ pub(crate) enum Sink {
     Command(usize),
 }
 
-/// The directions for which a socket is watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) stream: OwnedFd,
+    pub(crate) stream: Arc<OwnedFd>,
     pub(crate) phase: Phase,
     pub(crate) seat: Option<Seat>,
     /// The authentication of a host that must prove who it is.
@@ -123,7 +117,6 @@ pub(crate) struct Connection {
     entries: u32,
     sq_head: u16,
     pub(crate) has_flow_control: bool,
-    pub(crate) interest: Interest,
     /// Whether the connection ends after its last output.
     pub(crate) is_leaving: bool,
     /// The time by which it ends after its last output, unless the host does so before.
@@ -136,7 +129,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: OwnedFd) -> Self {
+    pub(crate) fn new(stream: Arc<OwnedFd>) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -159,7 +152,6 @@ impl Connection {
             entries: 1,
             sq_head: 0,
             has_flow_control: true,
-            interest: Interest::default(),
             is_leaving: false,
             leaves_by: None,
             is_dead: false,
@@ -201,7 +193,7 @@ impl Connection {
             && !self.is_leaving
             && self.stalled.is_none()
             && !matches!(self.phase, Phase::Deferred(..))
-            && self.output.bytes < OUTPUT_BYTES_MAX
+            && self.output.bytes() < OUTPUT_BYTES_MAX
             && self.output.heads_bytes() < HEADS_BYTES_MAX
     }
 
