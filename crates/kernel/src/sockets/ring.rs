@@ -55,6 +55,8 @@ struct Flight {
     outgoing: Outgoing,
     pieces: Box<[libc::iovec]>,
     header: libc::msghdr,
+    /// Whether the kernel was asked not to copy.
+    avoids_copies: bool,
     /// The result, if the kernel still refers to the memory.
     result: Option<i32>,
 }
@@ -186,11 +188,11 @@ impl SocketRing {
         let mut flight = Box::new(Flight::new(outgoing));
         let fd = Fd(socket.fd.as_raw_fd());
         let header = &raw const flight.header;
-        let avoids_copies = socket.may_avoid_copies
+        flight.avoids_copies = socket.may_avoid_copies
             && flight.outgoing.has_data()
             && flight.len() >= ZERO_COPY_BYTES;
         let flags = libc::MSG_NOSIGNAL as u32;
-        let entry = match avoids_copies {
+        let entry = match flight.avoids_copies {
             true => opcode::SendMsgZc::new(fd, header).flags(flags).ioprio(REPORT_USAGE).build(),
             false => opcode::SendMsg::new(fd, header).flags(flags).build(),
         };
@@ -287,7 +289,7 @@ impl Flight {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = pieces.as_ptr().cast_mut();
         header.msg_iovlen = pieces.len() as _;
-        Self { outgoing, pieces, header, result: None }
+        Self { outgoing, pieces, header, avoids_copies: false, result: None }
     }
 
     fn len(&self) -> usize {
@@ -321,7 +323,7 @@ impl Socket {
             }
             Err(_) if is_transient(result) => Ok(0),
             // The socket or the kernel offers no sends without a copy.
-            Err(_) if self.may_avoid_copies && is_refusal(result) => {
+            Err(_) if flight.avoids_copies && is_refusal(result) => {
                 self.may_avoid_copies = false;
                 Ok(0)
             }
