@@ -70,7 +70,13 @@ impl SocketWay {
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Self::Auto | Self::Epoll => Ok(()),
-            Self::IoUring => SocketRing::open().map(drop),
+            // The kernel interrupts the thread of a ring some time after the ring's end, so this is
+            // no thread of the caller's.
+            Self::IoUring => std::thread::Builder::new()
+                .spawn(|| SocketRing::open().map(drop))
+                .map_err(|cause| Error::thread(cause, "checking io_uring for sockets"))?
+                .join()
+                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Gone, "a thread has ended"))),
         }
     }
 }
