@@ -124,6 +124,8 @@ impl Hall {
         let version = self.shared.version();
         if self.version != version {
             self.version = version;
+            // Hosts of a subsystem that is gone are disconnected before their commands could fail.
+            self.cut_connections();
             self.renew_places();
         }
         for at in 0..self.spaces.len() {
