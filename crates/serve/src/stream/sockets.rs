@@ -249,17 +249,17 @@ impl Sockets {
     /// Removes a client's socket. Returns false if it is in use: then the next news of it ask to
     /// try again.
     pub(crate) fn remove(&mut self, slot: usize, stream: &OwnedFd) -> bool {
-        match (self.places[slot], &mut self.ring) {
-            (Place::Ring, Some(ring)) => {
-                if !ring.remove(slot) {
-                    return false;
-                }
-            }
+        let is_removed = match (self.places[slot], &mut self.ring) {
+            (Place::Ring, Some(ring)) => ring.remove(slot),
             // A socket whose other end is closed is always ready.
             (Place::Set { .. }, _) => {
                 let _ = epoll::delete(&self.set, stream);
+                true
             }
-            _ => {}
+            _ => true,
+        };
+        if !is_removed {
+            return false;
         }
         self.places[slot] = Place::Free;
         true
