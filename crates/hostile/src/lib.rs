@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use driver::Blocks;
 use meter::Meter;
+use qpair_serve::SocketWay;
 use served::Served;
 use watchdog::Watchdog;
 
@@ -43,6 +44,9 @@ pub struct Options {
     /// Attack only this end
     #[arg(long, value_enum)]
     end: Option<End>,
+    /// Way of the sockets of the NBD and NVMe/TCP servers: epoll or io_uring
+    #[arg(long, value_name = "WAY", default_value = "epoll")]
+    sockets: SocketWay,
 }
 
 /// The end of the connection that is attacked.
@@ -114,14 +118,14 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     }
     hostile.leave();
     served.wait_until_alone()?;
-    let mut nbd = nbd::Nbd::start(seed)?;
+    let mut nbd = nbd::Nbd::start(seed, options.sockets)?;
     for number in 0..nbd::KINDS {
         watchdog.set(&format!("the first NBD client of kind {number}"));
         nbd.attack(number, &mut random)?;
         counts.verified += nbd.clear(&mut random)?;
     }
     nbd.leave()?;
-    let mut nvme_tcp = nvme_tcp::NvmeTcp::start(seed)?;
+    let mut nvme_tcp = nvme_tcp::NvmeTcp::start(seed, options.sockets)?;
     let occupying = (0..3).flat_map(|_| nvme_tcp::OCCUPYING);
     for number in (0..nvme_tcp::KINDS).chain(occupying) {
         watchdog.set(&format!("the first NVMe/TCP host of kind {number}"));

@@ -12,7 +12,7 @@ use qpair_block::{BlockDevice, RamDevice, RamOptions};
 use qpair_nbd::wire::handshake::{option, put_option, put_text};
 use qpair_nbd::wire::{Kind, Request};
 use qpair_nbd::{NbdDevice, NbdOptions};
-use qpair_serve::{Disk, NbdAddress, NbdExport, Target, TargetOptions};
+use qpair_serve::{Disk, NbdAddress, NbdExport, SocketWay, Target, TargetOptions};
 
 use crate::driver::{Blocks, Driver};
 use crate::served::said;
@@ -42,11 +42,12 @@ fn disk(name: &str) -> Result<NbdExport, String> {
 }
 
 impl Nbd {
-    pub(super) fn start(seed: u64) -> Result<Self, String> {
+    pub(super) fn start(seed: u64, sockets: SocketWay) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("qpair-hostile-nbd-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
         let socket = folder.join("s");
-        let target = Target::new(TargetOptions::default()).map_err(said)?;
+        let target =
+            Target::new(TargetOptions { sockets, ..TargetOptions::default() }).map_err(said)?;
         let exports = vec![disk("attacked")?, disk("quiet")?];
         target.serve_nbd(&NbdAddress::Unix(socket.clone()), exports, None).map_err(said)?;
         let driver = connect(&socket, "quiet")?;

@@ -11,7 +11,7 @@ use qpair_nvme_tcp::{HostPort, NvmeTcpDevice, NvmeTcpOptions};
 use qpair_nvme_wire::command::{admin as opcode, io};
 use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, FABRICS, Sgl, sgl};
 use qpair_nvme_wire::{Command, NSID_ALL};
-use qpair_serve::{Disk, Target, TargetOptions};
+use qpair_serve::{Disk, SocketWay, Target, TargetOptions};
 
 use crate::driver::{Blocks, Driver};
 use crate::raw_host::{Names, RawHost, admin, moved, queue};
@@ -41,8 +41,9 @@ pub(super) struct NvmeTcp {
 }
 
 impl NvmeTcp {
-    pub(super) fn start(seed: u64) -> Result<Self, String> {
-        let target = Target::new(TargetOptions { workers: 2, poll: false }).map_err(said)?;
+    pub(super) fn start(seed: u64, sockets: SocketWay) -> Result<Self, String> {
+        let target = Target::new(TargetOptions { workers: 2, sockets, ..TargetOptions::default() })
+            .map_err(said)?;
         let any = HostPort { host: "127.0.0.1".into(), port: 0 };
         let address = target.serve_nvme_tcp(&any, ATTACKED, &[disk("attacked")?]).map_err(said)?;
         target.serve_nvme_tcp(&address, QUIET, &[disk("quiet")?]).map_err(said)?;

@@ -7,6 +7,7 @@
 //! - [`open`]: opens a [`KernelDevice`]. [`Choice`] says which interface it runs on, and why an
 //!   earlier one was passed over; [`Adaptation`], what `auto` does with it while it is open.
 //! - [`Growth`]: how a file gets its space when it grows.
+//! - [`SocketRing`]: stream sockets by `io_uring`.
 //! - [`probe`]: tests which interfaces this machine offers, and why others do not work.
 //!
 //! The requested mode is the one that runs; otherwise an error says what is missing and how to
@@ -26,6 +27,9 @@
 //!    discard (`passthrough::encode`).
 //! 2. *Drop.* Each channel's `Drop` waits until the kernel has released every slot. If the kernel
 //!    refuses to be waited for, the slots are leaked, never freed.
+//!    A `SocketRing` keeps a send's bytes and the buffers for received bytes in the same way, and
+//!    its `Drop` shuts the sockets down, waits, and leaks what the kernel does not give back
+//!    (`sockets`).
 //! 3. *One thread.* A channel belongs to the thread that opened it (`IoChannel` is not `Send`), so
 //!    each ring has one producer or one consumer here. The other end of the ring is the kernel,
 //!    with the acquire and release operations that its interface requires.
@@ -51,6 +55,7 @@ mod pace;
 mod passthrough;
 mod posix;
 mod request;
+mod sockets;
 mod space;
 mod standard_output;
 mod vectors;
@@ -64,5 +69,6 @@ pub use file::FileOptions;
 pub use holder::LockHolder;
 pub use interface::{Choice, Interface, probe};
 pub use mode::{Mode, Polling, SubmissionThread, TaskRun};
+pub use sockets::{Outgoing, Received, SocketEvent, SocketRing};
 pub use space::Growth;
 pub use standard_output::standard_output_was_closed;

@@ -59,7 +59,7 @@ impl Rig {
 
     fn start(&mut self, host: &str, controller: Option<&str>) {
         self.target = None;
-        let target = Target::new(TargetOptions { workers: 2, poll: false }).unwrap();
+        let target = Target::new(TargetOptions { workers: 2, ..TargetOptions::default() }).unwrap();
         let disk = Disk::new("disk", self.device.clone());
         self.address = target.serve_nvme_tcp(&self.address, NQN, &[disk]).unwrap();
         let keys = HostKeys {

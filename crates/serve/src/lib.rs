@@ -46,5 +46,6 @@ pub use rpc::{
     ConfigCall, ConfigChange, ConfigFault, Level, Log, Manager, NvmeHost, RpcCounters, RpcLimits,
     RpcServer, reference,
 };
+pub use stream::SocketWay;
 pub use target::{Backend, BlkOptions, ExportInfo, QUEUES_MAX, Target, TargetOptions};
 pub use workers::WorkerInfo;

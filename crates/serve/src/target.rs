@@ -23,6 +23,7 @@ use crate::nbd;
 use crate::nvmf::Nvmf;
 use crate::scsi::Controller;
 use crate::session::{Session, Shared};
+use crate::stream::SocketWay;
 use crate::workers::{WorkerInfo, Workers};
 
 /// The stack size in bytes of a thread that reads messages.
@@ -37,11 +38,13 @@ pub struct TargetOptions {
     pub workers: usize,
     /// Whether workers poll: a worker that has a queue never sleeps.
     pub poll: bool,
+    /// The way of the sockets of NBD and NVMe/TCP.
+    pub sockets: SocketWay,
 }
 
 impl Default for TargetOptions {
     fn default() -> Self {
-        Self { workers: 1, poll: false }
+        Self { workers: 1, poll: false, sockets: SocketWay::default() }
     }
 }
 
@@ -153,9 +156,12 @@ impl Target {
     /// Makes a target and starts its workers.
     ///
     /// # Errors
-    /// `Invalid` for zero workers; else the error of starting a thread.
+    /// `Invalid` for zero workers; `Unsupported` if this kernel does not offer the way of the
+    /// sockets; else the error of starting a thread.
     pub fn new(options: TargetOptions) -> Result<Self> {
-        let workers = Arc::new(Workers::start(options.workers, options.poll)?);
+        let TargetOptions { workers, poll, sockets } = options;
+        sockets.check()?;
+        let workers = Arc::new(Workers::start(workers, poll, sockets)?);
         let cut = AtomicU64::new(mappings_cut());
         let nvmf = Mutex::new(Nvmf::new(workers.clone()));
         Ok(Self { served: Mutex::default(), nvmf, nbd: Mutex::default(), workers, cut })

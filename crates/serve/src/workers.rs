@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use qpair_block::{Error, ErrorKind, Result};
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
+use crate::stream::SocketWay;
 use crate::unit::{Start, Stopped};
 use crate::worker::{QueueId, Worker};
 
@@ -41,10 +42,12 @@ pub struct WorkerInfo {
 pub(crate) struct Workers {
     all: Vec<One>,
     next_id: AtomicU64,
+    /// The way of the sockets of servers.
+    pub(crate) sockets: SocketWay,
 }
 
 impl Workers {
-    pub(crate) fn start(count: usize, poll: bool) -> Result<Self> {
+    pub(crate) fn start(count: usize, poll: bool, sockets: SocketWay) -> Result<Self> {
         if count == 0 {
             return Err(Error::new(ErrorKind::Invalid, "a target needs at least one worker"));
         }
@@ -53,7 +56,7 @@ impl Workers {
             Ok(One { worker, queues: AtomicU32::new(0) })
         };
         let all = (0..count).map(start).collect::<Result<_>>()?;
-        Ok(Self { all, next_id: AtomicU64::new(0) })
+        Ok(Self { all, next_id: AtomicU64::new(0), sockets })
     }
 
     /// Whether the workers poll: their queues never go idle.

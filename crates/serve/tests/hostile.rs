@@ -134,7 +134,7 @@ impl Good {
 }
 
 fn target() -> Target {
-    Target::new(TargetOptions { workers: 1, poll: false }).unwrap()
+    Target::new(TargetOptions { workers: 1, ..TargetOptions::default() }).unwrap()
 }
 
 #[test]

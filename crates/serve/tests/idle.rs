@@ -86,7 +86,7 @@ fn a_thousand_idle_disks_wake_nobody() {
 fn workers_stay_on_their_processors() {
     let usable = status(&std::process::id().to_string(), "Cpus_allowed_list").unwrap();
     let first: usize = usable.split([',', '-']).next().unwrap().parse().unwrap();
-    let options = TargetOptions { workers: 3, poll: false };
+    let options = TargetOptions { workers: 3, ..TargetOptions::default() };
     let target = Target::new(options).unwrap();
     target.pin(&[first]).unwrap();
     for worker in target.workers() {

@@ -6,5 +6,6 @@
 mod conformance;
 mod extents;
 mod opening;
+mod sockets;
 mod space;
 mod waiting;

@@ -7,8 +7,8 @@
 //! - a client that has asked for TLS gets its session when the last byte in the open is sent, and
 //!   until then nothing is read.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use qpair_block::{Buffer, IoError, Op};
@@ -54,16 +54,9 @@ pub(crate) struct Receiving {
     pub(crate) since: Instant,
 }
 
-/// The directions for which a client's socket is watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: OwnedFd,
+    pub(crate) stream: Arc<OwnedFd>,
     pub(crate) tls: Option<Box<Session>>,
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
@@ -83,7 +76,6 @@ pub(crate) struct Client {
     pub(crate) skip: u64,
     /// The parts of all commands at the device.
     pub(crate) parts: u32,
-    pub(crate) interest: Interest,
     /// Whether the client has said goodbye: it is disconnected after its last reply.
     pub(crate) is_leaving: bool,
     /// Whether the connection has ended. The client stays until its last part ends.
@@ -94,7 +86,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: OwnedFd, requires_tls: bool) -> Self {
+    pub(crate) fn new(stream: Arc<OwnedFd>, requires_tls: bool) -> Self {
         let mut greeting = Vec::new();
         let negotiation = match requires_tls {
             true => Negotiation::begin_with_tls(&mut greeting),
@@ -119,7 +111,6 @@ impl Client {
             receiving: None,
             skip: 0,
             parts: 0,
-            interest: Interest::default(),
             is_leaving: false,
             is_dead: false,
             is_dirty: false,
@@ -144,17 +135,6 @@ impl Client {
         matches!(&self.phase, Phase::Negotiation(it) if it.starts_tls())
     }
 
-    /// Sends what the socket takes at once. Returns the number of bytes of replies.
-    ///
-    /// # Errors
-    /// The socket's, if the client has gone.
-    pub(crate) fn send(&mut self) -> io::Result<usize> {
-        match &mut self.tls {
-            None => Ok(self.output.send(self.stream.as_fd())?),
-            Some(session) => self.output.send_by(session, self.stream.as_fd()),
-        }
-    }
-
     /// Whether bytes wait until the socket takes them.
     pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty() || self.tls.as_ref().is_some_and(|session| session.has_output())
@@ -171,7 +151,7 @@ impl Client {
             && !self.is_leaving
             && !self.starts_tls()
             && self.busy() < COMMANDS_MAX
-            && self.output.bytes + self.held.bytes < OUTPUT_BYTES_MAX
+            && self.output.bytes() + self.held.bytes() < OUTPUT_BYTES_MAX
             && self.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX
     }
 

@@ -67,7 +67,8 @@ impl Server {
         let mut server = Self { shared, workers: workers.clone(), halls: Vec::new() };
         for number in 0..count {
             let shared = server.shared.clone();
-            let start = move || Ok(Hall::start(shared, number)? as Box<dyn Unit>);
+            let way = workers.sockets;
+            let start = move || Ok(Hall::start(shared, number, way)? as Box<dyn Unit>);
             server.halls.push(workers.add(Box::new(start))?);
         }
         Ok(server)

@@ -7,7 +7,8 @@
 //! - with an `authentication` that has not succeeded, no other command is carried out.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block::Buffer;
@@ -90,16 +91,9 @@ pub(crate) enum Sink {
     Command(usize),
 }
 
-/// The directions for which a socket is watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) stream: OwnedFd,
+    pub(crate) stream: Arc<OwnedFd>,
     /// The TLS of a connection that is not in the open.
     pub(crate) tls: Option<Box<Session>>,
     pub(crate) phase: Phase,
@@ -126,7 +120,6 @@ pub(crate) struct Connection {
     entries: u32,
     sq_head: u16,
     pub(crate) has_flow_control: bool,
-    pub(crate) interest: Interest,
     /// Whether the connection ends after its last output.
     pub(crate) is_leaving: bool,
     /// The time by which it ends after its last output, unless the host does so before.
@@ -139,7 +132,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: OwnedFd, tls: Option<Box<Session>>) -> Self {
+    pub(crate) fn new(stream: Arc<OwnedFd>, tls: Option<Box<Session>>) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -163,23 +156,12 @@ impl Connection {
             entries: 1,
             sq_head: 0,
             has_flow_control: true,
-            interest: Interest::default(),
             is_leaving: false,
             leaves_by: None,
             is_dead: false,
             is_dirty: false,
             is_waiting: false,
             head: Vec::new(),
-        }
-    }
-
-    /// Sends what the socket takes at once. Returns the number of bytes of messages; `None`: the
-    /// host has gone.
-    pub(crate) fn send(&mut self) -> Option<usize> {
-        let stream = self.stream.as_fd();
-        match &mut self.tls {
-            Some(session) => self.output.send_by(session, stream).ok(),
-            None => self.output.send(stream).ok(),
         }
     }
 
@@ -219,7 +201,7 @@ impl Connection {
             && !self.is_leaving
             && self.stalled.is_none()
             && !matches!(self.phase, Phase::Deferred(..))
-            && self.output.bytes < OUTPUT_BYTES_MAX
+            && self.output.bytes() < OUTPUT_BYTES_MAX
             && self.output.heads_bytes() < HEADS_BYTES_MAX
     }
 

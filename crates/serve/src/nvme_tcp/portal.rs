@@ -102,7 +102,8 @@ impl Portal {
         let mut portal = Self { shared, workers: workers.clone(), halls: Vec::new() };
         for number in 0..count {
             let shared = portal.shared.clone();
-            let start = move || Ok(Hall::start(shared, number)? as Box<dyn Unit>);
+            let way = workers.sockets;
+            let start = move || Ok(Hall::start(shared, number, way)? as Box<dyn Unit>);
             portal.halls.push(workers.add(Box::new(start))?);
         }
         Ok(portal)

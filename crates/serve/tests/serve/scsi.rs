@@ -189,7 +189,7 @@ fn queues_that_sleep_are_woken() {
     let folder =
         tempfile::Builder::new().prefix("vs").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("host");
-    let options = TargetOptions { workers: 2, poll: false };
+    let options = TargetOptions { workers: 2, ..TargetOptions::default() };
     let target = Target::new(options).unwrap();
     target.serve_scsi("host", &path, 1).unwrap();
     assert_eq!(target.add_scsi_target("host", None, &ram("first")).unwrap(), 0);

@@ -35,7 +35,7 @@ fn ram(logical_block_bytes: u32) -> Arc<dyn BlockDevice> {
 }
 
 fn target(workers: usize, poll: bool) -> Target {
-    Target::new(TargetOptions { workers, poll }).unwrap()
+    Target::new(TargetOptions { workers, poll, ..TargetOptions::default() }).unwrap()
 }
 
 /// Opens a disk as soon as a server listens at the path.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qpair_serve::{ConfigCall, ConfigFault, MetricsAddress};
+use qpair_serve::{ConfigCall, ConfigFault, MetricsAddress, SocketWay};
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -18,6 +18,7 @@ pub(super) struct Settings {
     pub(super) workers: Option<u16>,
     pub(super) cpus: Option<Vec<usize>>,
     pub(super) poll: Option<bool>,
+    pub(super) sockets: Option<SocketWay>,
     pub(super) buffered: Option<bool>,
     pub(super) log: Option<Levels>,
 }
@@ -111,11 +112,12 @@ impl Reader<'_> {
                     put(&mut settings.cpus, cpus.filter(|cpus| !cpus.is_empty()))
                 }
                 "poll" => put(&mut settings.poll, flag),
+                "sockets" => put(&mut settings.sockets, text.and_then(|text| text.parse().ok())),
                 "buffered" => put(&mut settings.buffered, flag),
                 "log" => put(&mut settings.log, text.and_then(|text| Levels::parse(text).ok())),
                 _ => {
                     let what = format!(
-                        "[target] has no {name}: it has folder, rpc, metrics, workers, cpus, poll, buffered and log"
+                        "[target] has no {name}: it has folder, rpc, metrics, workers, cpus, poll, sockets, buffered and log"
                     );
                     self.fault(value.span().start, what);
                     continue;

@@ -17,7 +17,7 @@ use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
     BlkOptions, ConfigChange, ConfigFault, HostPort, Manager, MetricsAddress, MetricsServer,
-    NbdAddress, NvmeHost, OpenFile, RpcServer, Target, TargetOptions, TlsFiles,
+    NbdAddress, NvmeHost, OpenFile, RpcServer, SocketWay, Target, TargetOptions, TlsFiles,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info};
@@ -62,7 +62,7 @@ target runs. `spdk-rpc -s PATH save_config` prints the configuration for --load.
 too, under NAME: a call that carves, splits, stripes or serves it closes NAME.sock, unless a guest is connected. \
 bdev_scsi_attach_controller makes devices of all units of a SCSI host, and of those that are plugged in later.
 
---config reads TOML. The table [target] has folder, rpc, metrics, workers, cpus, poll, buffered and log, as here. \
+--config reads TOML. The table [target] has folder, rpc, metrics, workers, cpus, poll, sockets, buffered and log, as here. \
 Each other table is a call, such as [[bdev_malloc_create]] with name, num_blocks and block_size. `qpair rpc \
 save_config --toml` writes such a file. SIGHUP makes the target read the file again and apply the differences; a file \
 with an error changes nothing.
@@ -202,6 +202,11 @@ pub(crate) struct TargetCommand {
     #[arg(long)]
     poll: bool,
 
+    /// Serve the sockets of NBD and NVMe/TCP by epoll or io_uring, those with TLS by epoll in any
+    /// case [default: auto, which is epoll]
+    #[arg(long, value_name = "WAY")]
+    sockets: Option<SocketWay>,
+
     /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
@@ -249,7 +254,8 @@ impl TargetCommand {
         let reporter = Reporter::new(self.json);
         let events = Events::install(self.log.take().unwrap_or_default(), self.json);
         let workers = self.workers.unwrap_or(1).into();
-        let options = TargetOptions { workers, poll: self.poll };
+        let options =
+            TargetOptions { workers, poll: self.poll, sockets: self.sockets.unwrap_or_default() };
         let target = Arc::new(Target::new(options)?);
         target.pin(&self.cpus)?;
         let folder = self.folder.clone().unwrap_or_else(|| "/run/qpair".into());
@@ -302,7 +308,7 @@ impl TargetCommand {
 
     /// Takes what the file says where the command line says nothing.
     fn settle(&mut self, file: Settings) {
-        let Settings { folder, rpc, metrics, workers, cpus, poll, buffered, log } = file;
+        let Settings { folder, rpc, metrics, workers, cpus, poll, sockets, buffered, log } = file;
         self.folder = self.folder.take().or(folder);
         self.rpc = self.rpc.take().or(rpc);
         self.metrics = self.metrics.take().or(metrics);
@@ -311,6 +317,7 @@ impl TargetCommand {
             self.cpus = cpus.unwrap_or_default();
         }
         self.poll |= poll.unwrap_or(false);
+        self.sockets = self.sockets.or(sockets);
         self.files.buffered |= buffered.unwrap_or(false);
         self.log = self.log.take().or(log);
     }

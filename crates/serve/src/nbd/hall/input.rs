@@ -1,19 +1,18 @@
 //! Bytes from sockets: new clients, negotiations and requests.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Instant;
 
 use qpair_nbd::server::{Settled, Step};
 use qpair_nbd::wire::Request;
 use qpair_nbd::wire::request::header_bytes;
 use qpair_tls::TlsServer;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use tracing::{info, warn};
 
-use super::{DOOR, Hall, LANES, POST};
+use super::{DOOR, Hall, POST};
 use crate::nbd::client::{Client, Phase};
+use crate::stream::{Arrival, News, Taken, receive};
 
 /// The number of a hall's clients above which less is read of each at once, in bytes: a client that
 /// cannot be served now keeps what was read.
@@ -23,31 +22,23 @@ const CROWDED_BYTES: usize = 32 << 10;
 impl Hall {
     /// Handles what the sockets announce. Returns whether there was anything.
     pub(super) fn listen_to_sockets(&mut self) -> bool {
-        self.events.clear();
-        let capacity = rustix::buffer::spare_capacity(&mut self.events);
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        // If the wait fails, the next turn tries again.
-        let count = epoll::wait(&self.set, capacity, Some(&now)).unwrap_or(0);
-        let events = std::mem::take(&mut self.events);
+        let mut news = std::mem::take(&mut self.news);
+        self.sockets.look(&mut news);
         let mut progress = false;
-        for event in &events {
-            let flags = event.flags;
-            match event.data.u64() {
-                DOOR => self.open_door(),
-                POST => self.take_post(),
-                data if data >= LANES => continue,
-                data => {
-                    let slot = data as usize;
-                    if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                        self.read(slot);
-                    }
+        for news in news.drain(..) {
+            match news {
+                News::Other(DOOR) => self.open_door(),
+                News::Other(POST) => self.take_post(),
+                News::Other(_) => continue,
+                News::Client(slot, arrival) => {
+                    self.read(slot, arrival);
                     self.soil(slot);
                 }
             }
             progress = true;
         }
-        self.events = events;
-        progress && count > 0
+        self.news = news;
+        progress
     }
 
     /// Gives new clients to the halls with the fewest.
@@ -75,8 +66,8 @@ impl Hall {
                 self.clients.push(None);
                 self.clients.len() - 1
             });
-            let data = EventData::new_u64(slot as u64);
-            if epoll::add(&self.set, &stream, data, EventFlags::empty()).is_err() {
+            let stream = Arc::new(stream);
+            if !self.sockets.add(slot, &stream, shared.tls.is_some()) {
                 self.free.push(slot);
                 shared.lobby.leave(self.number);
                 continue;
@@ -87,42 +78,40 @@ impl Hall {
         }
     }
 
-    /// Reads from a client, and takes its requests.
-    fn read(&mut self, slot: usize) {
+    /// Returns how much is read of a client at once, in bytes.
+    pub(super) fn read_bytes_max(&self) -> usize {
         let is_crowded = self.clients.len() - self.free.len() > CROWD;
-        let mut staging = std::mem::take(&mut self.staging);
-        if let Some(client) = self.clients[slot].as_mut().filter(|client| !client.is_dead) {
-            let most = if is_crowded { CROWDED_BYTES } else { staging.len() };
-            let received = match &mut client.tls {
-                Some(session) => session.receive(&client.stream, &mut staging[..most]),
-                None => match recv(&client.stream, &mut staging[..most], RecvFlags::DONTWAIT) {
-                    Ok((_, count)) => Ok(Some(count)),
-                    Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-                    Err(errno) => Err(errno.into()),
-                },
-            };
-            match received {
-                Ok(None) => {}
-                Ok(Some(0)) => client.is_dead = true,
-                Ok(Some(count)) => {
-                    client.moved_at = Instant::now();
-                    if client.input.is_empty() {
-                        let taken = self.take(slot, &staging[..count]);
-                        if let Some(client) = &mut self.clients[slot] {
-                            client.input.extend(&staging[taken..count]);
-                        }
-                    } else {
-                        client.input.extend(&staging[..count]);
-                        self.take_input(slot);
+        if is_crowded { CROWDED_BYTES } else { usize::MAX }
+    }
+
+    /// Takes what has come from a client, and its requests.
+    fn read(&mut self, slot: usize, arrival: Arrival) {
+        let most = self.read_bytes_max();
+        let Some(client) = self.clients[slot].as_mut().filter(|client| !client.is_dead) else {
+            return;
+        };
+        let read = |staging: &mut [u8]| receive(&client.stream, client.tls.as_deref_mut(), staging);
+        match self.sockets.take(arrival, &mut client.output, most, read) {
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::Sent) => client.moved_at = Instant::now(),
+            Ok(Taken::Bytes(bytes)) => {
+                client.moved_at = Instant::now();
+                if client.input.is_empty() {
+                    let taken = self.take(slot, &bytes);
+                    if let Some(client) = &mut self.clients[slot] {
+                        client.input.extend(&bytes[taken..]);
                     }
+                } else {
+                    client.input.extend(&*bytes);
+                    self.take_input(slot);
                 }
-                Err(error) if error.kind() == ErrorKind::InvalidData => {
-                    self.send_away(slot, &error.to_string());
-                }
-                Err(_) => client.is_dead = true,
+                self.sockets.give_back(bytes);
             }
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                self.send_away(slot, &error.to_string());
+            }
+            Err(_) => client.is_dead = true,
         }
-        self.staging = staging;
     }
 
     /// Takes requests from the bytes that were read before.

@@ -13,40 +13,36 @@ mod parts;
 mod rounds;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qpair_block::{Error, Result};
-use rustix::event::epoll::{self, EventData, EventFlags};
+use qpair_block::Result;
 use tracing::warn;
 
 use super::client::Client;
 use super::server::Shared;
 use crate::queue::End;
-use crate::stream::Pool;
+use crate::stream::{News, OTHER, Pool, SocketWay, Sockets};
 use crate::unit::{Stopped, Unit};
 use parts::ExportLane;
 
-/// The bytes that are read from a socket at once.
-const STAGING_BYTES: usize = 256 << 10;
 /// The interval of looks at the times of clients.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The events of the hall's own: new clients; and the first of those of lanes.
 const POST: u64 = u64::MAX;
 const DOOR: u64 = u64::MAX - 1;
-const LANES: u64 = 1 << 32;
+const LANES: u64 = OTHER;
 
 pub(crate) struct Hall {
     shared: Arc<Shared>,
     number: usize,
-    set: OwnedFd,
-    events: Vec<epoll::Event>,
+    sockets: Sockets,
+    news: Vec<News>,
     pool: Pool,
     lanes: Vec<Option<ExportLane>>,
     clients: Vec<Option<Box<Client>>>,
     free: Vec<usize>,
-    staging: Vec<u8>,
     ended: Vec<End>,
     dirty: Vec<usize>,
     waiting: VecDeque<usize>,
@@ -60,17 +56,13 @@ impl Hall {
     /// Starts the hall on the thread of its worker.
     ///
     /// # Errors
-    /// `Limit` if there is no memory or no descriptor.
-    pub(crate) fn start(shared: Arc<Shared>, number: usize) -> Result<Box<Self>> {
-        let limit = |errno: rustix::io::Errno| {
-            Error::os(errno.into(), "creating an epoll set for clients of NBD")
-        };
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
-        let post = shared.lobby.posts[number].wake.as_fd();
-        epoll::add(&set, post, EventData::new_u64(POST), EventFlags::IN).map_err(limit)?;
+    /// `Limit` if there is no memory or no descriptor; the errors of opening a ring.
+    pub(crate) fn start(shared: Arc<Shared>, number: usize, way: SocketWay) -> Result<Box<Self>> {
+        // All clients of a server with TLS have it, and none has use for a ring.
+        let sockets = Sockets::new(if shared.tls.is_some() { SocketWay::Epoll } else { way })?;
+        sockets.watch_other(shared.lobby.posts[number].wake.as_fd(), POST)?;
         if number == 0 {
-            let data = EventData::new_u64(DOOR);
-            epoll::add(&set, shared.lobby.door.as_fd(), data, EventFlags::IN).map_err(limit)?;
+            sockets.watch_other(shared.lobby.door.as_fd(), DOOR)?;
         }
         let exports = &shared.exports.0;
         let is_shared = exports.iter().any(|it| it.disk.device.info().shared_memory);
@@ -79,11 +71,10 @@ impl Hall {
             lanes: exports.iter().map(|_| None).collect(),
             shared,
             number,
-            set,
-            events: Vec::with_capacity(64),
+            sockets,
+            news: Vec::new(),
             clients: Vec::new(),
             free: Vec::new(),
-            staging: vec![0; STAGING_BYTES],
             ended: Vec::new(),
             dirty: Vec::new(),
             waiting: VecDeque::new(),
@@ -105,10 +96,7 @@ impl Hall {
     /// Stops watching the listening socket, or watches it again.
     fn rest_door(&mut self, rests: bool) {
         self.door_rests = rests;
-        let flags = if rests { EventFlags::empty() } else { EventFlags::IN };
-        // The socket is in the set, so this cannot fail.
-        let data = EventData::new_u64(DOOR);
-        let _ = epoll::modify(&self.set, self.shared.lobby.door.as_fd(), data, flags);
+        self.sockets.rest_other(self.shared.lobby.door.as_fd(), DOOR, rests);
     }
 
     /// Disconnects a client that breaks the protocol.
@@ -128,7 +116,7 @@ impl Hall {
 
 impl Unit for Hall {
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        Ok(Some(self.set.as_fd()))
+        Ok(Some(self.sockets.fd()))
     }
 
     fn is_busy(&self) -> bool {
@@ -141,7 +129,7 @@ impl Unit for Hall {
         progress |= !self.dirty.is_empty();
         self.attend();
         self.look_at_times();
-        progress
+        progress | self.sockets.submit()
     }
 
     fn listen(&mut self) -> bool {
@@ -149,7 +137,7 @@ impl Unit for Hall {
             return false;
         }
         self.lanes.iter_mut().flatten().for_each(|it| it.lane.rest());
-        self.dirty.is_empty()
+        self.dirty.is_empty() && self.sockets.may_sleep()
     }
 
     fn be_quiet(&mut self) {}

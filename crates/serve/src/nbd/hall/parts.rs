@@ -1,12 +1,11 @@
 //! Parts of commands: each at most as long as a block of the pool, from the request to the device's
 //! answer.
 
-use qpair_block::{Error, Op, Result};
+use qpair_block::{Op, Result};
 use qpair_nbd::server::{Checked, check};
 use qpair_nbd::wire::reply::put_status;
 use qpair_nbd::wire::request::flag;
 use qpair_nbd::wire::{BASE_ALLOCATION_ID, Kind, Request};
-use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Hall, LANES};
 use crate::nbd::client::Receiving;
@@ -42,9 +41,7 @@ impl Hall {
         let disk = &self.shared.exports.0[export].disk;
         let mut lane = Lane::open_with(disk, &self.pool.arenas(), HEADS)?;
         if let Some(completion) = lane.completion_fd()? {
-            let data = EventData::new_u64(LANES + export as u64);
-            epoll::add(&self.set, completion, data, EventFlags::IN)
-                .map_err(|errno| Error::os(errno.into(), "watching a channel"))?;
+            self.sockets.watch_other(completion, LANES + export as u64)?;
         }
         let parts = (0..HEADS).map(|_| None).collect();
         self.lanes[export] = Some(ExportLane { lane, parts, free: (0..HEADS).rev().collect() });

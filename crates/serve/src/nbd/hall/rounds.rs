@@ -3,11 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use tracing::info;
 
 use super::{Hall, LOOK_EVERY};
-use crate::nbd::client::{Interest, Phase};
+use crate::nbd::client::Phase;
 use crate::unit::Unit;
 
 /// The time limit of a negotiation.
@@ -33,7 +32,12 @@ impl Hall {
                 let Some(client) = &mut self.clients[slot] else { break };
                 let sent = match client.is_dead {
                     true => Ok(0),
-                    false => client.send(),
+                    false => self.sockets.send(
+                        slot,
+                        &client.stream,
+                        client.tls.as_deref_mut(),
+                        &mut client.output,
+                    ),
                 };
                 match sent {
                     Ok(0) if client.starts_tls() && client.output.is_empty() && !client.is_dead => {
@@ -64,6 +68,7 @@ impl Hall {
 
     /// Removes a client that has left, or sets for what its socket is watched.
     fn conclude(&mut self, slot: usize) {
+        let most = self.read_bytes_max();
         let Some(client) = &mut self.clients[slot] else { return };
         if client.is_leaving && client.busy() == 0 && !client.has_output() {
             if let Some(session) = &mut client.tls {
@@ -73,17 +78,8 @@ impl Hall {
         }
         if !client.is_dead {
             let reads = client.skip > 0 || client.receiving.is_some() || client.may_take();
-            let wanted = Interest { read: reads && !client.is_leaving, write: client.has_output() };
-            if client.interest != wanted {
-                client.interest = wanted;
-                let mut flags = EventFlags::empty();
-                flags.set(EventFlags::IN, wanted.read);
-                flags.set(EventFlags::OUT, wanted.write);
-                // The socket is in the set, so this cannot fail.
-                let data = EventData::new_u64(slot as u64);
-                let _ = epoll::modify(&self.set, &client.stream, data, flags);
-            }
-            return;
+            let (read, write) = (reads && !client.is_leaving, client.has_output());
+            return self.sockets.watch(slot, &client.stream, read, write, most);
         }
         let settled = client.settled();
         if let (Some(receiving), Some(settled)) = (client.receiving.take(), settled)
@@ -91,9 +87,8 @@ impl Hall {
         {
             it.free.push(receiving.head);
         }
-        // A socket whose other end is closed is always ready; it may have been removed before.
-        let _ = epoll::delete(&self.set, &client.stream);
-        if client.parts > 0 {
+        let is_removed = self.sockets.remove(slot, &client.stream);
+        if client.parts > 0 || !is_removed {
             return;
         }
         match settled {

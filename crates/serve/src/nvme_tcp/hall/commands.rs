@@ -268,7 +268,7 @@ impl Hall {
         let Some(command) = it.command(number) else { return true };
         let Some(part) = command.part else { return true };
         let lane = match (find(&mut self.spaces, subsystem.as_ref()), pool(&mut self.pool)) {
-            (Some(space), Ok(pool)) => match space.lane(part.nsid, pool, &self.set) {
+            (Some(space), Ok(pool)) => match space.lane(part.nsid, pool, &self.sockets) {
                 Some(Ok(lane)) => Ok((lane, pool)),
                 // The host may retry: resources that are short now may be available later.
                 Some(Err(error)) => {

@@ -1,18 +1,16 @@
 //! Bytes from sockets: new connections, PDUs and their data.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_nvme_tcp::wire::{DataPdu, Digests, Fault, InitReq, InitResp, Pdu, Step, fes, put};
 use qpair_nvme_wire::Status;
 use qpair_tls::PskServer;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use tracing::info;
 
-use super::{DOOR, Hall, OTHER, POST};
+use super::{DOOR, Hall, POST};
 use crate::nvme_tcp::connection::{ADMIN_CAPSULE_BYTES, Connection, Phase, Sink, Stage};
-use crate::stream::LARGE_BYTES;
+use crate::stream::{Arrival, LARGE_BYTES, News, Taken, receive};
 
 /// The number of a hall's connections above which less is read of each at once, in bytes: a
 /// connection that cannot be served now keeps what was read.
@@ -24,30 +22,21 @@ pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 impl Hall {
     /// Handles what the sockets announce. Returns whether there was anything.
     pub(super) fn listen_to_sockets(&mut self) -> bool {
-        self.events.clear();
-        let capacity = rustix::buffer::spare_capacity(&mut self.events);
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        // If the wait fails, the next turn tries again.
-        let count = epoll::wait(&self.set, capacity, Some(&now)).unwrap_or(0);
-        let events = std::mem::take(&mut self.events);
-        for event in &events {
-            let flags = event.flags;
-            match event.data.u64() {
-                DOOR => self.open_door(),
-                POST => self.take_post(),
-                data if data >= OTHER => {}
-                data => {
-                    let slot = data as usize;
-                    let reads = EventFlags::IN | EventFlags::HUP | EventFlags::ERR;
-                    if flags.intersects(reads) {
-                        self.read(slot);
-                    }
+        let mut news = std::mem::take(&mut self.news);
+        let is_found = self.sockets.look(&mut news);
+        for news in news.drain(..) {
+            match news {
+                News::Other(DOOR) => self.open_door(),
+                News::Other(POST) => self.take_post(),
+                News::Other(_) => {}
+                News::Client(slot, arrival) => {
+                    self.read(slot, arrival);
                     self.soil(slot);
                 }
             }
         }
-        self.events = events;
-        count > 0
+        self.news = news;
+        is_found
     }
 
     /// Gives new connections to the halls with the fewest.
@@ -84,8 +73,8 @@ impl Hall {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            let data = EventData::new_u64(slot as u64);
-            if epoll::add(&self.set, &stream, data, EventFlags::empty()).is_err() {
+            let stream = Arc::new(stream);
+            if !self.sockets.add(slot, &stream, tls.is_some()) {
                 self.free.push(slot);
                 shared.lobby.leave(self.number);
                 continue;
@@ -96,46 +85,42 @@ impl Hall {
         }
     }
 
-    /// Reads from a connection, and takes its PDUs.
-    fn read(&mut self, slot: usize) {
+    /// Returns how much is read of a connection at once, in bytes.
+    pub(super) fn read_bytes_max(&self) -> usize {
         let is_crowded = self.connections.len() - self.free.len() > CROWD;
-        let mut staging = std::mem::take(&mut self.staging);
-        if let Some(it) = self.connections[slot].as_mut().filter(|it| !it.is_dead) {
-            let most = if is_crowded { CROWDED_BYTES } else { staging.len() };
-            let received = match &mut it.tls {
-                Some(session) => session.receive(&it.stream, &mut staging[..most]),
-                None => match recv(&it.stream, &mut staging[..most], RecvFlags::DONTWAIT) {
-                    Ok((_, count)) => Ok(Some(count)),
-                    Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-                    Err(errno) => Err(errno.into()),
-                },
-            };
-            match received {
-                Ok(None) => {}
-                Ok(Some(0)) => it.is_dead = true,
-                Ok(Some(count)) => {
-                    it.moved_at = Instant::now();
-                    it.heard_at = it.moved_at;
-                    if it.input.is_empty() {
-                        let taken = self.take(slot, &staging[..count]);
-                        if let Some(it) = &mut self.connections[slot] {
-                            it.input.extend(&staging[taken..count]);
-                        }
-                    } else {
-                        it.input.extend(&staging[..count]);
-                        self.take_input(slot);
+        if is_crowded { CROWDED_BYTES } else { usize::MAX }
+    }
+
+    /// Takes what has come from a connection, and its PDUs.
+    fn read(&mut self, slot: usize, arrival: Arrival) {
+        let most = self.read_bytes_max();
+        let Some(it) = self.connections[slot].as_mut().filter(|it| !it.is_dead) else { return };
+        let read = |staging: &mut [u8]| receive(&it.stream, it.tls.as_deref_mut(), staging);
+        match self.sockets.take(arrival, &mut it.output, most, read) {
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::Sent) => it.moved_at = Instant::now(),
+            Ok(Taken::Bytes(bytes)) => {
+                it.moved_at = Instant::now();
+                it.heard_at = it.moved_at;
+                if it.input.is_empty() {
+                    let taken = self.take(slot, &bytes);
+                    if let Some(it) = &mut self.connections[slot] {
+                        it.input.extend(&bytes[taken..]);
                     }
+                } else {
+                    it.input.extend(&*bytes);
+                    self.take_input(slot);
                 }
-                Err(error) => {
-                    it.is_dead = true;
-                    if it.tls.is_some() && it.is_unassociated() {
-                        let address = &self.shared.address;
-                        info!(name: "refused", %address, %error, "a connection of NVMe/TCP has failed before Connect");
-                    }
+                self.sockets.give_back(bytes);
+            }
+            Err(error) => {
+                it.is_dead = true;
+                if it.tls.is_some() && it.is_unassociated() {
+                    let address = &self.shared.address;
+                    info!(name: "refused", %address, %error, "a connection of NVMe/TCP has failed before Connect");
                 }
             }
         }
-        self.staging = staging;
     }
 
     /// Takes PDUs from the bytes that were read before.

@@ -17,43 +17,38 @@ mod rounds;
 mod spaces;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qpair_block::{Error, Result};
+use qpair_block::Result;
 use qpair_nvme_tcp::wire::Fault;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use tracing::warn;
 
 use super::connection::Connection;
 use super::portal::Shared;
 use crate::queue::End;
-use crate::stream::Pool;
+use crate::stream::{News, Pool, SocketWay, Sockets};
 use crate::unit::{Stopped, Unit};
 use spaces::Space;
 
-/// The bytes that are read from a socket at once.
-const STAGING_BYTES: usize = 256 << 10;
 /// The interval of looks at times while something waits.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The events of the hall's own.
 const POST: u64 = u64::MAX;
 const DOOR: u64 = u64::MAX - 1;
-const OTHER: u64 = 1 << 32;
 
 pub(crate) struct Hall {
     shared: Arc<Shared>,
     number: usize,
-    set: OwnedFd,
-    events: Vec<epoll::Event>,
+    sockets: Sockets,
+    news: Vec<News>,
     pool: Option<Pool>,
     spaces: Vec<Space>,
     /// The version of the portal's subsystems that the hall has.
     version: u64,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
-    staging: Vec<u8>,
     ended: Vec<End>,
     dirty: Vec<usize>,
     waiting: VecDeque<usize>,
@@ -72,29 +67,23 @@ impl Hall {
     /// Starts the hall on the thread of its worker.
     ///
     /// # Errors
-    /// `Limit` if there is no memory or no descriptor.
-    pub(crate) fn start(shared: Arc<Shared>, number: usize) -> Result<Box<Self>> {
-        let limit = |errno: rustix::io::Errno| {
-            Error::os(errno.into(), "creating an epoll set for hosts of NVMe/TCP")
-        };
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(limit)?;
-        let post = shared.lobby.posts[number].wake.as_fd();
-        epoll::add(&set, post, EventData::new_u64(POST), EventFlags::IN).map_err(limit)?;
+    /// `Limit` if there is no memory or no descriptor; the errors of opening a ring.
+    pub(crate) fn start(shared: Arc<Shared>, number: usize, way: SocketWay) -> Result<Box<Self>> {
+        let sockets = Sockets::new(way)?;
+        sockets.watch_other(shared.lobby.posts[number].wake.as_fd(), POST)?;
         if number == 0 {
-            let data = EventData::new_u64(DOOR);
-            epoll::add(&set, shared.lobby.door.as_fd(), data, EventFlags::IN).map_err(limit)?;
+            sockets.watch_other(shared.lobby.door.as_fd(), DOOR)?;
         }
         Ok(Box::new(Self {
             shared,
             number,
-            set,
-            events: Vec::with_capacity(64),
+            sockets,
+            news: Vec::new(),
             pool: None,
             spaces: Vec::new(),
             version: 0,
             connections: Vec::new(),
             free: Vec::new(),
-            staging: vec![0; STAGING_BYTES],
             ended: Vec::new(),
             dirty: Vec::new(),
             waiting: VecDeque::new(),
@@ -123,10 +112,7 @@ impl Hall {
     /// Stops watching the listening socket, or watches it again.
     fn rest_door(&mut self, rests: bool) {
         self.door_rests = rests;
-        let flags = if rests { EventFlags::empty() } else { EventFlags::IN };
-        // The socket is in the set, so this cannot fail.
-        let data = EventData::new_u64(DOOR);
-        let _ = epoll::modify(&self.set, self.shared.lobby.door.as_fd(), data, flags);
+        self.sockets.rest_other(self.shared.lobby.door.as_fd(), DOOR, rests);
     }
 
     /// Tells a host that it breaks the protocol, and disconnects it.
@@ -163,7 +149,7 @@ impl Hall {
 
 impl Unit for Hall {
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        Ok(Some(self.set.as_fd()))
+        Ok(Some(self.sockets.fd()))
     }
 
     fn is_busy(&self) -> bool {
@@ -177,7 +163,7 @@ impl Unit for Hall {
         self.renew();
         self.attend();
         self.look_at_times();
-        progress
+        progress | self.sockets.submit()
     }
 
     fn listen(&mut self) -> bool {
@@ -187,7 +173,7 @@ impl Unit for Hall {
         for space in &mut self.spaces {
             space.lanes.values_mut().for_each(|it| it.lane.rest());
         }
-        self.dirty.is_empty()
+        self.dirty.is_empty() && self.sockets.may_sleep()
     }
 
     fn be_quiet(&mut self) {}

@@ -3,13 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{Shutdown, shutdown};
 use tracing::info;
 
 use super::input::CONNECT_LIMIT;
 use super::{Hall, LOOK_EVERY};
-use crate::nvme_tcp::connection::Interest;
 
 /// The time after which a connection that keeps blocks and moves no bytes is disconnected, if
 /// others wait for blocks.
@@ -33,14 +31,16 @@ impl Hall {
                 }
                 let Some(it) = &mut self.connections[slot] else { break };
                 let sent = match it.is_dead {
-                    true => Some(0),
-                    false => it.send(),
+                    true => Ok(0),
+                    false => {
+                        self.sockets.send(slot, &it.stream, it.tls.as_deref_mut(), &mut it.output)
+                    }
                 };
                 match sent {
-                    Some(0) if it.input.len() == before => break,
-                    Some(0) => {}
-                    Some(_) => it.moved_at = Instant::now(),
-                    None => it.is_dead = true,
+                    Ok(0) if it.input.len() == before => break,
+                    Ok(0) => {}
+                    Ok(_) => it.moved_at = Instant::now(),
+                    Err(_) => it.is_dead = true,
                 }
             }
             self.conclude(slot);
@@ -63,6 +63,7 @@ impl Hall {
 
     /// Removes a connection that has ended, or sets for what its socket is watched.
     fn conclude(&mut self, slot: usize) {
+        let most = self.read_bytes_max();
         let Some(it) = &mut self.connections[slot] else { return };
         let is_last = it.is_leaving && it.parts == 0 && !it.has_output();
         if is_last && it.leaves_by.is_none() && !it.is_dead {
@@ -78,24 +79,13 @@ impl Hall {
         if !it.is_dead {
             let reads = it.stalled.is_none() && (it.receiver.is_inside() || it.may_take());
             let read = if it.is_leaving { it.leaves_by.is_some() } else { reads };
-            let wanted = Interest { read, write: it.has_output() };
-            if it.interest != wanted {
-                it.interest = wanted;
-                let mut flags = EventFlags::empty();
-                flags.set(EventFlags::IN, wanted.read);
-                flags.set(EventFlags::OUT, wanted.write);
-                // The socket is in the set, so this cannot fail.
-                let data = EventData::new_u64(slot as u64);
-                let _ = epoll::modify(&self.set, &it.stream, data, flags);
-            }
-            return;
+            return self.sockets.watch(slot, &it.stream, read, it.has_output(), most);
         }
-        // A socket whose other end is closed is always ready; it may have been removed before.
-        let _ = epoll::delete(&self.set, &it.stream);
+        let is_removed = self.sockets.remove(slot, &it.stream);
         if let Some(seat) = it.seat.as_ref().filter(|seat| seat.queue == 0) {
             seat.controller.end();
         }
-        if it.parts > 0 {
+        if it.parts > 0 || !is_removed {
             return;
         }
         let grants = it.commands.iter().flatten().filter(|command| command.has_small_grant);

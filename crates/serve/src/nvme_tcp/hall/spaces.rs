@@ -6,16 +6,15 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qpair_block::{Error, Result};
+use qpair_block::Result;
 use qpair_nvme_device::{Event, NamespaceInfo};
 use qpair_nvme_wire::ana::AnaState;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Hall, OTHER};
+use super::Hall;
 use crate::disk::Disk;
 use crate::nvmf::{Post, Subsystem, blocks_of, described};
 use crate::queue::Lane;
-use crate::stream::Pool;
+use crate::stream::{OTHER, Pool, Sockets};
 
 /// The most parts of a namespace's commands at its device.
 const HEADS: u16 = 512;
@@ -91,7 +90,7 @@ impl Space {
         &mut self,
         nsid: u32,
         pool: &Pool,
-        set: &impl AsFd,
+        sockets: &Sockets,
     ) -> Option<Result<&mut SpaceLane>> {
         let disk = self.disks.get(&nsid)?;
         if let Some(it) = self.lanes.get(&nsid)
@@ -101,7 +100,7 @@ impl Space {
         }
         let lane = match self.lanes.entry(nsid) {
             Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(place) => match open(disk, pool, set) {
+            Entry::Vacant(place) => match open(disk, pool, sockets) {
                 Ok(lane) => place.insert(lane),
                 Err(error) => return Some(Err(error)),
             },
@@ -110,11 +109,10 @@ impl Space {
     }
 }
 
-fn open(disk: &Arc<Disk>, pool: &Pool, set: &impl AsFd) -> Result<SpaceLane> {
+fn open(disk: &Arc<Disk>, pool: &Pool, sockets: &Sockets) -> Result<SpaceLane> {
     let mut lane = Lane::open_with(disk, &pool.arenas(), HEADS)?;
     if let Some(completion) = lane.completion_fd()? {
-        epoll::add(set, completion, EventData::new_u64(OTHER), EventFlags::IN)
-            .map_err(|errno| Error::os(errno.into(), "watching a channel"))?;
+        sockets.watch_other(completion, OTHER)?;
     }
     let parts = (0..HEADS).map(|_| None).collect();
     Ok(SpaceLane { lane, parts, free: (0..HEADS).rev().collect() })
@@ -126,6 +124,8 @@ impl Hall {
         let version = self.shared.version();
         if self.version != version {
             self.version = version;
+            // Hosts of a subsystem that is gone are disconnected before their commands could fail.
+            self.cut_connections();
             self.renew_places();
         }
         for at in 0..self.spaces.len() {
@@ -164,7 +164,7 @@ impl Hall {
             let stays = places.iter().any(|it| Arc::ptr_eq(&it.subsystem, &space.subsystem));
             if !stays {
                 // The post may be closed already: then it has left the set.
-                let _ = epoll::delete(&self.set, space.post.as_fd());
+                self.sockets.forget_other(space.post.as_fd());
             }
             stays
         });
@@ -177,8 +177,7 @@ impl Hall {
             }
             let post = place.posts[self.number].clone();
             // Without it, changes of namespaces wait until the hall wakes for another reason.
-            let data = EventData::new_u64(OTHER);
-            let _ = epoll::add(&self.set, post.as_fd(), data, EventFlags::IN);
+            let _ = self.sockets.watch_other(post.as_fd(), OTHER);
             self.spaces.push(Space {
                 subsystem: place.subsystem,
                 post,
