@@ -29,11 +29,13 @@ run() {
         '/"total_ios"/ { gsub(/[^0-9]/, ""); if ($0 > n) n = $0 } END { printf "%s\t%s\t%.0f\t%.2f\n", what, s, n / t, ns / 1e3 / n }' "$folder/out"
 }
 for ((round = 0; round < rounds; round++)); do
-    for sockets in epoll io_uring; do
-        for shape in "randread 4k 1 1" "randread 4k 4 1" "randread 4k 1 32" "randread 4k 4 32" "randread 4k 1 128" "randread 4k 16 8" "randread 64k 1 32" \
-            "randread 256k 4 8" "randwrite 4k 1 32" "randwrite 64k 4 8" "randread 4k 1 1 --poll" "randread 4k 4 32 --poll"; do
+    ways=(epoll io_uring)
+    ((round % 2)) && ways=(io_uring epoll)
+    for shape in "randread 4k 1 1" "randread 4k 4 1" "randread 4k 1 32" "randread 4k 4 32" "randread 4k 1 128" "randread 4k 16 8" \
+        "randread 64k 1 32" "randread 256k 4 8" "randwrite 4k 1 32" "randwrite 64k 4 8" "randread 4k 4 32 --poll"; do
+        for sockets in "${ways[@]}"; do
             # shellcheck disable=SC2086
-            run $sockets $shape
+            run "$sockets" $shape
         done
     done
 done | tee "$folder/rows" >&2

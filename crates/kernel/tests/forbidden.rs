@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use qpair_block::{Arena, ArenaOptions, BlockDevice, ChannelOptions, ErrorKind};
-use qpair_kernel::{FileOptions, Interface, Mode, open, probe};
+use qpair_kernel::{FileOptions, Interface, Mode, SocketRing, open, probe};
 
 fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
@@ -59,6 +59,18 @@ fn auto_goes_around_a_forbidden_io_uring() {
         assert!(reason.way_out().unwrap().contains("libaio"), "{reason}");
         println!("{}", device.choice());
     });
+}
+
+#[test]
+fn sockets_are_refused_where_it_is_forbidden() {
+    for (errno, kind) in [(libc::EPERM, ErrorKind::Denied), (libc::ENOSYS, ErrorKind::Unsupported)]
+    {
+        without(&[libc::SYS_io_uring_setup], errno, move || {
+            let error = SocketRing::open().unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.way_out().unwrap().contains("epoll"), "{error}");
+        });
+    }
 }
 
 #[test]

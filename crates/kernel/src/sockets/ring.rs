@@ -99,20 +99,11 @@ impl SocketRing {
     /// `Limit` without memory or descriptors.
     pub fn open() -> Result<Self> {
         let mode = Mode { task_run: TaskRun::Defer, ..Mode::new(Interface::IoUring) };
-        let old = |cause: Error| match cause.kind() {
-            ErrorKind::Unsupported => {
-                let what = "this kernel cannot serve sockets by io_uring";
-                Error::new(ErrorKind::Unsupported, what)
-                    .caused_by(io::Error::other(cause.to_string()))
-                    .hint("Linux 6.1 or later can; use epoll")
-            }
-            _ => cause,
-        };
-        let mut ring = Ring::open(ENTRIES, &mode).map_err(old)?;
+        let mut ring = Ring::open(ENTRIES, &mode).map_err(refused)?;
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|cause| Error::os(cause.into(), "creating an event for sockets"))?;
         ring.register_event(event.as_raw_fd())?;
-        let buffers = Buffers::register(&mut ring).map_err(old)?;
+        let buffers = Buffers::register(&mut ring).map_err(refused)?;
         let memory = ManuallyDrop::new(Memory { buffers, sockets: Vec::new() });
         Ok(Self { ring, event, memory, under_way: 0, enters: 0 })
     }
@@ -259,6 +250,20 @@ impl SocketRing {
             events.push((number, event));
         }
     }
+}
+
+fn refused(cause: Error) -> Error {
+    // The advice below is on files.
+    let (cause, _) = cause.take_way_out();
+    let hint = match cause.kind() {
+        ErrorKind::Unsupported => "Linux 6.1 or later is needed; use epoll",
+        ErrorKind::Denied => {
+            "allow io_uring_setup, io_uring_enter and io_uring_register, and see sysctl kernel.io_uring_disabled; or use epoll"
+        }
+        _ => "raise ulimit -l and ulimit -n, or use epoll",
+    };
+    let what = "io_uring cannot be used for sockets";
+    Error::new(cause.kind(), what).caused_by(cause).hint(hint)
 }
 
 /// Returns the event of a receive that has ended.

@@ -57,7 +57,7 @@ impl FromStr for SocketWay {
             "auto" => Ok(Self::Auto),
             "epoll" => Ok(Self::Epoll),
             "io_uring" => Ok(Self::IoUring),
-            _ => Err(Error::new(ErrorKind::Invalid, format!("'{text}' is no way to use sockets"))
+            _ => Err(Error::new(ErrorKind::Invalid, format!("sockets cannot be used by '{text}'"))
                 .hint("write auto, epoll or io_uring")),
         }
     }
