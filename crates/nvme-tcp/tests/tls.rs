@@ -398,7 +398,7 @@ impl Relay {
     fn start(to: &HostPort, is_to_target: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (changed, is_on) = (Arc::<AtomicUsize>::default(), Arc::new(AtomicBool::new(true)));
+        let (changed, is_on) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let (to, shared) = (to.clone(), (changed.clone(), is_on.clone()));
         std::thread::spawn(move || {
             for here in listener.incoming().flatten() {
