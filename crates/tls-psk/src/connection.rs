@@ -1,6 +1,6 @@
 //! A connection: the state of s2n-tls, and the bytes before and after it.
 //!
-//! s2n-tls calls [`receive`] and [`send`] for bytes, with a pointer to an [`Io`]. Why that is sound:
+//! s2n-tls calls [`receive`] and [`send`] for bytes, with a pointer to an [`Io`]. That is sound:
 //! - the `Io` is allocated by `Connection::new`, and freed by `Connection::drop` after s2n-tls has
 //!   freed its own state, so the pointer is valid whenever s2n-tls can call;
 //! - nothing but the two functions and short borrows in methods that have `&mut Connection`, or
