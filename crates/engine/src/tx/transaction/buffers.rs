@@ -45,10 +45,13 @@ impl Buffers {
 pub(in crate::tx) struct Spare(Vec<Buffers>);
 
 impl Spare {
+    // Not inlined, it copies some hundred bytes once more.
+    #[inline(always)]
     pub(super) fn take(&mut self) -> Buffers {
         self.0.pop().unwrap_or_default()
     }
 
+    #[inline(always)]
     pub(super) fn give(&mut self, mut buffers: Buffers) {
         if buffers.clear() && self.0.len() < KEPT {
             self.0.push(buffers);
