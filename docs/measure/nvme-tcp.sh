@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Random reads of 4 KiB by NVMe/TCP over loopback: our target with a device in memory, polled on one core, and our host on another.
+# Random reads of 4 KiB by NVMe/TCP over loopback: our target with a device in memory, polled on one core, and our host on another, which sleeps or polls.
 #
 #   docs/measure/nvme-tcp.sh QPAIR [SECONDS]
 set -euo pipefail
@@ -12,11 +12,11 @@ for device in ram:size=512MiB null:size=512MiB; do
     taskset -c 0 "$qpair" target --folder "$folder" --disk "data=$device" --nvme-tcp "127.0.0.1:$port" --nqn "$nqn" --poll >"$folder/said" 2>&1 &
     target=$!
     sleep 1
-    for digests in "" header_digest=on,data_digest=on:; do
+    for host in wait=sleep wait=poll wait=poll,header_digest=on,data_digest=on; do
         for depth in 1 32 128; do
-            ios=$(taskset -c 1 "$qpair" bench io --name=r --filename="nvme:${digests}tcp:127.0.0.1:$port/$nqn" --rw=randread --bs=4k --iodepth="$depth" \
+            ios=$(taskset -c 1 "$qpair" bench io --name=r --filename="nvme:$host:tcp:127.0.0.1:$port/$nqn" --rw=randread --bs=4k --iodepth="$depth" \
                 --runtime="$seconds" --time_based --output-format=json | grep -m1 '"iops"' | tr -dc '0-9.')
-            printf '%-18s %-38s QD %3d: %s reads per second\n' "$device" "${digests:-no digests}" "$depth" "$ios"
+            printf '%-18s %-46s QD %3d: %.0f reads per second\n' "$device" "$host" "$depth" "$ios"
         done
     done
     kill "$target"

@@ -115,6 +115,7 @@ mod tests {
             "size" | "unit" | "dram_cache" | "slc_cache" | "page" => "128KiB",
             "read_only" => "true",
             "block" => "4KiB",
+            "wait" if row.default == "sleep" => "poll",
             "wait" => "sleep",
             "memory" => "huge",
             "mdts" => "7",

@@ -29,6 +29,9 @@ const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 const TABLE: &[Key<NvmeTcpOptions>] = &[
     key("header_digest", "a sum of each header", |o| one_of(&mut o.digests.header, &SWITCH)),
     key("data_digest", "a sum of all data", |o| one_of(&mut o.digests.data, &SWITCH)),
+    key("wait", "how to wait for the target: sleep is the default", |o| {
+        one_of(&mut o.polls, &[("poll", true), ("sleep", false)])
+    }),
     key("timeout_ms", "time limit of connecting", |o| millis(&mut o.timeout)),
     key("reconnect_ms", "time limit of a request, and for which the target may be gone", |o| {
         millis(&mut o.request_timeout)

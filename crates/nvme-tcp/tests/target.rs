@@ -53,11 +53,12 @@ fn options(bits: u8) -> NvmeTcpOptions {
     NvmeTcpOptions { digests: Digests::of(bits), ..NvmeTcpOptions::default() }
 }
 
-fn conforms(bits: u8) {
+fn conforms(options: &NvmeTcpOptions) {
     let (target, address) = serve(0, &[ram()]);
     let name = format!("{address}/{NQN}");
-    let make =
-        || -> Arc<dyn BlockDevice> { Arc::new(NvmeTcpDevice::open(&name, options(bits)).unwrap()) };
+    let make = || -> Arc<dyn BlockDevice> {
+        Arc::new(NvmeTcpDevice::open(&name, options.clone()).unwrap())
+    };
     run(make, Options { rounds: 40, ..Options::default() }).assert_passed();
     for _ in 0..300 {
         if target.nvme_tcp_clients() == 0 {
@@ -69,13 +70,18 @@ fn conforms(bits: u8) {
 }
 
 #[test]
+fn conforms_polled() {
+    conforms(&NvmeTcpOptions { polls: true, ..options(0) });
+}
+
+#[test]
 fn conforms_without_digests() {
-    conforms(0);
+    conforms(&options(0));
 }
 
 #[test]
 fn conforms_with_digests() {
-    conforms(3);
+    conforms(&options(3));
 }
 
 /// A build without TLS for NVMe/TCP says so, and does not go on in the open.

@@ -32,6 +32,9 @@ pub struct NvmeTcpOptions {
     /// The time limit of a request, and of connecting again to a target that has gone. Default:
     /// 30 s.
     pub request_timeout: Duration,
+    /// Whether a channel that waits looks at its socket all the time instead of sleeping: a core for
+    /// a shorter latency. Default: no.
+    pub polls: bool,
     /// The time without a sign of life after which the target ends the controller. Default: 10 s.
     pub keep_alive: Duration,
     /// The name of this host (NQN). Default: that in `/etc/nvme/hostnqn`, or one made of the
@@ -67,6 +70,7 @@ impl Default for NvmeTcpOptions {
             digests: Digests::default(),
             timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
+            polls: false,
             keep_alive: Duration::from_secs(10),
             host,
             host_id,
@@ -101,17 +105,18 @@ impl NvmeTcpDevice {
         let facts = &association.facts;
         let block = facts.block_bytes;
         let Digests { header, data } = options.digests;
-        let mode = match (header, data) {
+        let sums = match (header, data) {
             (false, false) => "no digests",
             (true, false) => "header digests",
             (false, true) => "data digests",
             (true, true) => "digests",
         };
+        let mode = format!("{sums}{}", if options.polls { ", polled" } else { "" });
         let most = if facts.transfer_bytes_max == 0 { u32::MAX } else { facts.transfer_bytes_max };
         let info = DeviceInfo {
             name,
             interface: "nvme-tcp".into(),
-            mode: mode.into(),
+            mode,
             logical_block_bytes: block,
             memory_alignment_bytes: 1,
             transfer_bytes_max: most.min(TRANSFER_BYTES_MAX) / block * block,
@@ -177,6 +182,7 @@ impl BlockDevice for NvmeTcpDevice {
             entries,
             info: self.info.clone(),
             digests: self.options.digests,
+            polls: self.options.polls,
             limit: self.options.request_timeout,
             resets: self.resets.clone(),
             writes: self.writes.clone(),

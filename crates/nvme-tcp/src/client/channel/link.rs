@@ -32,6 +32,7 @@ pub(in crate::client) struct Setting {
     pub(in crate::client) entries: u32,
     pub(in crate::client) info: DeviceInfo,
     pub(in crate::client) digests: Digests,
+    pub(in crate::client) polls: bool,
     /// The time limit of a request.
     pub(in crate::client) limit: Duration,
     /// The number of connections of the device that were made again.

@@ -410,6 +410,13 @@ impl IoChannel for NvmeTcpChannel {
             if self.taken == 0 && end.is_none() && self.wake.is_none() {
                 return got;
             }
+            // A link that is not up comes back only after a while.
+            if self.setting.polls && self.taken > 0 && self.is_up() {
+                if self.wake.as_ref().is_some_and(|wake| wake.is_signalled()) {
+                    return got;
+                }
+                continue;
+            }
             let left = end.map(|end| end.saturating_duration_since(now));
             let completion = (self.taken > 0).then(|| self.set.as_fd());
             self.statistics.system_calls += 1;
