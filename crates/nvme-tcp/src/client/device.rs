@@ -32,7 +32,7 @@ pub struct NvmeTcpOptions {
     /// The time limit of a request, and of connecting again to a target that has gone. Default:
     /// 30 s.
     pub request_timeout: Duration,
-    /// Whether a channel that waits looks at its socket all the time instead of sleeping: a core for
+    /// Whether a channel that waits looks at its socket all the time and does not sleep: a core for
     /// a shorter latency. Default: no.
     pub polls: bool,
     /// The time without a sign of life after which the target ends the controller. Default: 10 s.
