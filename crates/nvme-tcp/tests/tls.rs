@@ -74,7 +74,7 @@ impl Rig {
 
     fn start(&mut self, text: &str) {
         self.target = None;
-        let target = Target::new(TargetOptions { workers: 2, poll: false }).unwrap();
+        let target = Target::new(TargetOptions { workers: 2, ..TargetOptions::default() }).unwrap();
         let disk = Disk::new("disk", self.device.clone());
         self.address = target.serve_nvme_tcp_by_tls(&self.address, NQN, &[disk]).unwrap();
         target.set_nvme_tcp_tls_key(NQN, &host(), Some(key(text))).unwrap();
