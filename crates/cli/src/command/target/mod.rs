@@ -2,12 +2,13 @@
 
 mod attach;
 mod config;
+mod config_file;
 mod report;
 mod systemd;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,11 +17,11 @@ use clap::Args;
 use qpair_block::{BlockDevice, DeviceSpec, ErrorKind, open_slice};
 use qpair_kernel::{FileOptions, Interface, Mode};
 use qpair_serve::{
-    BlkOptions, ConfigChange, ConfigFault, HostPort, Manager, MetricsAddress, MetricsServer,
-    NbdAddress, NvmeHost, OpenFile, RpcServer, SocketWay, Target, TargetOptions, TlsFiles,
+    BlkOptions, ConfigChange, HostPort, Manager, MetricsAddress, MetricsServer, NbdAddress,
+    NvmeHost, OpenFile, RpcServer, SocketWay, Target, TargetOptions, TlsFiles,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tracing::{error, info};
+use tracing::info;
 
 use crate::events::{Events, Levels};
 use crate::failure::{Exit, Failure, Result};
@@ -28,6 +29,7 @@ use crate::interrupt::Interrupt;
 use crate::parse::file::FileArgs;
 use crate::show::adaptation::{self, Adapted};
 use config::{Config, Settings};
+use config_file::{read, read_again, refused, tell_of_faults};
 use report::Reporter;
 use systemd::Systemd;
 
@@ -452,45 +454,6 @@ impl TargetCommand {
             }
         }
     }
-}
-
-fn read(file: &Path) -> Result<std::result::Result<Config, Vec<ConfigFault>>> {
-    let text = std::fs::read_to_string(file);
-    Ok(Config::parse(&text.map_err(|error| Failure::io(&error, file.display()))?))
-}
-
-/// Makes the difference between what the file says now and what there is.
-fn read_again(
-    file: &Path,
-    manager: &Manager,
-    events: &Events,
-) -> std::result::Result<ConfigChange, Vec<ConfigFault>> {
-    let unreadable = |what: String| vec![ConfigFault { line: None, what }];
-    let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
-    let config = Config::parse(&text)?;
-    let change = manager.apply(&config.calls)?;
-    if let Some(levels) = config.settings.log {
-        events.set(levels);
-    }
-    Ok(change)
-}
-
-fn tell_of_faults(file: &Path, faults: &[ConfigFault]) {
-    let (file, count) = (file.display(), faults.len());
-    for ConfigFault { line, what } in faults {
-        error!(name: "fault", target: LOG, %file, line, "{what}");
-    }
-    error!(name: "refused", target: LOG, %file, faults = count, "the configuration was refused: nothing has changed");
-}
-
-/// `FILE:LINE: WHAT`, a line for each.
-fn refused(file: &Path, faults: &[ConfigFault]) -> Failure {
-    let file = file.display();
-    let text = |fault: &ConfigFault| match fault.line {
-        Some(line) => format!("{file}:{line}: {}", fault.what),
-        None => format!("{file}: {}", fault.what),
-    };
-    Failure::new(Exit::Failed, faults.iter().map(text).collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]
