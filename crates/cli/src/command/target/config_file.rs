@@ -5,10 +5,12 @@ use std::path::Path;
 use qpair_serve::{ConfigChange, ConfigFault, Manager};
 use tracing::error;
 
-use super::LOG;
 use super::config::Config;
 use crate::events::Events;
 use crate::failure::{Exit, Failure, Result};
+
+/// The target of this command's log messages.
+pub(super) const LOG: &str = "qpair_serve";
 
 pub(super) fn read(file: &Path) -> Result<std::result::Result<Config, Vec<ConfigFault>>> {
     let text = std::fs::read_to_string(file);

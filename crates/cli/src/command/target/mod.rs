@@ -29,14 +29,12 @@ use crate::interrupt::Interrupt;
 use crate::parse::file::FileArgs;
 use crate::show::adaptation::{self, Adapted};
 use config::{Config, Settings};
-use config_file::{read, read_again, refused, tell_of_faults};
+use config_file::{LOG, read, read_again, refused, tell_of_faults};
 use report::Reporter;
 use systemd::Systemd;
 
 /// The interval of checks for truncated memory, for disks that have grown, and for Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The target of this command's log messages.
-const LOG: &str = "qpair_serve";
 /// The time to wait for another process that has the device open and is about to end.
 const PREDECESSOR: Duration = Duration::from_secs(3);
 
