@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+mod rig;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -19,7 +21,8 @@ use qpair_nvme_wire::command::{feature, io};
 use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, NO_FLOW_CONTROL, Sgl, sgl};
 use qpair_nvme_wire::registers::{CC, CC_RUN};
 use qpair_nvme_wire::{Command, Completion, Status};
-use qpair_serve::{Disk, SocketWay, Target, TargetOptions};
+use qpair_serve::{Disk, Target};
+use rig::target;
 
 const NQN: &str = "nqn.2026-11.invalid.example:test";
 const OTHER: &str = "nqn.2026-11.invalid.example:other";
@@ -27,19 +30,6 @@ const OTHER: &str = "nqn.2026-11.invalid.example:other";
 fn ram() -> Arc<dyn BlockDevice> {
     let options = RamOptions { size_bytes: 4 << 20, growable: false, ..RamOptions::default() };
     Arc::new(RamDevice::new(options).unwrap())
-}
-
-/// Makes a target. In `io_uring.rs`, which has these tests too, its sockets are used that way.
-#[allow(clippy::print_stderr, reason = "a skip is reported")]
-fn target() -> Target {
-    let is_ring = module_path!().starts_with("io_uring");
-    let sockets = if is_ring { SocketWay::IoUring } else { SocketWay::Epoll };
-    let options = TargetOptions { workers: 2, sockets, ..TargetOptions::default() };
-    Target::new(options).unwrap_or_else(|error| {
-        assert!(is_ring, "{error}");
-        eprintln!("skipped, with epoll instead: {error}");
-        Target::new(TargetOptions { sockets: SocketWay::Epoll, ..options }).unwrap()
-    })
 }
 
 fn serve(device: Arc<dyn BlockDevice>) -> (Target, HostPort) {

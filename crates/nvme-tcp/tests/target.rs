@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+mod rig;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -15,26 +17,14 @@ use qpair_conformance::{Options, run};
 use qpair_nvme_tcp::wire::{DataPdu, Digests, End, InitReq, Pdu, Receiver, Step, fes, put};
 use qpair_nvme_tcp::{HostPort, NvmeTcpDevice, NvmeTcpOptions};
 use qpair_nvme_wire::Command;
-use qpair_serve::{Disk, SocketWay, Target, TargetOptions};
+use qpair_serve::{Disk, Target};
+use rig::target;
 
 const NQN: &str = "nqn.2026-11.invalid.example:test";
 
 fn ram() -> Arc<dyn BlockDevice> {
     let options = RamOptions { size_bytes: 16 << 20, growable: false, ..RamOptions::default() };
     Arc::new(RamDevice::new(options).unwrap())
-}
-
-/// Makes a target. In `io_uring.rs`, which has these tests too, its sockets are used that way.
-#[allow(clippy::print_stderr, reason = "a skip is reported")]
-fn target() -> Target {
-    let is_ring = module_path!().starts_with("io_uring");
-    let sockets = if is_ring { SocketWay::IoUring } else { SocketWay::Epoll };
-    let options = TargetOptions { workers: 2, sockets, ..TargetOptions::default() };
-    Target::new(options).unwrap_or_else(|error| {
-        assert!(is_ring, "{error}");
-        eprintln!("skipped, with epoll instead: {error}");
-        Target::new(TargetOptions { sockets: SocketWay::Epoll, ..options }).unwrap()
-    })
 }
 
 /// Serves devices at a port; 0 chooses one.

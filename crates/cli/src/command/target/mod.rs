@@ -212,6 +212,15 @@ pub(crate) struct TargetCommand {
     json: bool,
 }
 
+/// Returns the host with this name, which is added if it is not there.
+fn named<'a>(hosts: &'a mut Vec<NvmeHost>, nqn: &str) -> &'a mut NvmeHost {
+    let at = hosts.iter().position(|host| host.nqn == nqn).unwrap_or_else(|| {
+        hosts.push(NvmeHost { nqn: nqn.to_owned(), ..NvmeHost::default() });
+        hosts.len() - 1
+    });
+    &mut hosts[at]
+}
+
 fn parse_key(text: &str) -> std::result::Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((nqn, file)) if !nqn.is_empty() && !file.is_empty() => {
@@ -382,13 +391,7 @@ impl TargetCommand {
             .map(|nqn| NvmeHost { nqn: nqn.clone(), ..NvmeHost::default() })
             .collect();
         for (nqn, file) in &self.dhchap_key {
-            match hosts.iter_mut().find(|host| host.nqn == *nqn) {
-                Some(host) => host.key = Some(file.clone()),
-                None => {
-                    let (nqn, key) = (nqn.clone(), Some(file.clone()));
-                    hosts.push(NvmeHost { nqn, key, ..NvmeHost::default() });
-                }
-            }
+            named(&mut hosts, nqn).key = Some(file.clone());
         }
         for (nqn, file) in &self.dhchap_ctrlr_key {
             let host = hosts.iter_mut().find(|host| host.nqn == *nqn && host.key.is_some());
@@ -400,13 +403,7 @@ impl TargetCommand {
             host.controller_key = Some(file.clone());
         }
         for (nqn, file) in &self.tls_psk {
-            match hosts.iter_mut().find(|host| host.nqn == *nqn) {
-                Some(host) => host.psk = Some(file.clone()),
-                None => {
-                    let (nqn, psk) = (nqn.clone(), Some(file.clone()));
-                    hosts.push(NvmeHost { nqn, psk, ..NvmeHost::default() });
-                }
-            }
+            named(&mut hosts, nqn).psk = Some(file.clone());
         }
         let without = hosts.iter().find(|host| host.psk.is_none());
         if let (false, Some(host)) = (self.tls_psk.is_empty(), without) {
