@@ -2,8 +2,8 @@
 
 use qpair_serve::{SocketWay, Target, TargetOptions};
 
-/// Makes a target. Its sockets are used by `io_uring` in the tests of `io_uring.rs`, which are those
-/// of other files.
+/// Makes a target. In the tests of `io_uring.rs`, which are those of other files, its sockets are
+/// used by `io_uring`.
 #[allow(clippy::print_stderr, reason = "a skip is reported")]
 pub(crate) fn target() -> Target {
     let is_ring = module_path!().starts_with("io_uring");
