@@ -109,7 +109,7 @@ impl Manager {
         for (name, options) in closed {
             if result.is_ok() {
                 self.default_sockets().remove(name);
-                info!(name: "closed", disk = name, method, "a call has taken a disk: its socket is closed");
+                info!(name: "closed", disk = name, method, "the disk is part of something else now: its own socket is closed");
             } else {
                 // The call reports its own failure.
                 let _ = self.serve_default(name, options);
