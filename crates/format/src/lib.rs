@@ -13,6 +13,7 @@
 //!   that expire, and their index; [`group`]: records with long keys.
 //! - [`superblock`]: the description of the store on each of its members.
 //! - [`place`] and [`swip`]: the address of a page, on the device or in memory.
+//! - [`shown`]: keys and values in messages, cut off where they are long.
 //! - [`Error`]: the errors of a store.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that fails should panic"))]
@@ -30,6 +31,7 @@ pub mod large;
 pub mod log;
 pub mod page;
 pub mod place;
+pub mod shown;
 pub mod superblock;
 pub mod swip;
 pub mod values;

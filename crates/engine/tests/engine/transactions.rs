@@ -154,7 +154,7 @@ fn conflicts_name_the_key_and_its_table() {
         };
         let error = outcome.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict);
-        assert!(error.to_string().contains("key ada of table orders"), "{error}");
+        assert!(error.to_string().contains("key \"ada\" of table orders"), "{error}");
     }
 }
 

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use super::record::{Operation, Record};
 use crate::large::Descriptor;
-
-const SHOWN_MAX: usize = 48;
+use crate::shown::shown;
 
 /// Describes a record: a line with its timestamp, and one for each operation.
 pub fn describe(record: &Record<'_>) -> String {
@@ -52,34 +51,6 @@ fn large(descriptor: &[u8; Descriptor::BYTES]) -> String {
     let len = super::get_u32(descriptor, 16).unwrap_or_default();
     let pages = super::get_u32(descriptor, 20).unwrap_or_default();
     format!("{len} bytes in {pages} pages from page {page}")
-}
-
-/// Returns bytes as quoted text if they are printable, and in hexadecimal otherwise. Long text is
-/// cut off.
-fn shown(bytes: &[u8]) -> String {
-    let text = std::str::from_utf8(bytes).ok();
-    match text.filter(|text| text.chars().all(|c| !c.is_control())) {
-        Some(text) => {
-            let mut shown: String = text.chars().take(SHOWN_MAX).collect();
-            let cut = shown.len() < text.len();
-            shown = shown.replace('\\', "\\\\").replace('"', "\\\"");
-            if cut {
-                format!("\"{shown}…\" ({} bytes)", bytes.len())
-            } else {
-                format!("\"{shown}\"")
-            }
-        }
-        None => {
-            let mut shown = "0x".to_owned();
-            for byte in bytes.iter().take(SHOWN_MAX / 2) {
-                let _ = write!(shown, "{byte:02x}");
-            }
-            if bytes.len() > SHOWN_MAX / 2 {
-                let _ = write!(shown, "… ({} bytes)", bytes.len());
-            }
-            shown
-        }
-    }
 }
 
 #[cfg(test)]

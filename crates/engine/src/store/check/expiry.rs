@@ -2,6 +2,7 @@
 //! ever. Entries without a record are as they should be: they are removed when they are due.
 
 use qpair_format::Result;
+use qpair_format::shown::shown;
 
 use super::super::{Store, Table};
 
@@ -33,15 +34,12 @@ fn faults_of(table: &Table) -> Result<Vec<String>> {
             Ok(Some((index, entry))) => {
                 let index = Table::new(inner.clone(), index);
                 let what = || {
-                    format!(
-                        "the record \"{}\" has no entry in the index of expiry times",
-                        key.escape_ascii()
-                    )
+                    format!("the record {} has no entry in the index of expiry times", shown(&key))
                 };
                 (!index.contains_key(&entry)?).then(what)
             }
             Ok(None) => None,
-            Err(error) => Some(format!("record \"{}\": {error}", key.escape_ascii())),
+            Err(error) => Some(format!("record {}: {error}", shown(&key))),
         };
         let Some(fault) = fault else { continue };
         missing += 1;

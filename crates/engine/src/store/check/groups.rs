@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use qpair_format::Result;
 use qpair_format::group::{Records, fault};
+use qpair_format::shown::shown;
 
 use super::super::{Store, Table};
 use super::CheckReport;
@@ -45,8 +46,8 @@ fn faults_of(table: &Table, more: &mut u64) -> Result<Vec<String>> {
             None => *more += Records::of(&group)?.count().saturating_sub(1) as u64,
             Some(_) if faults.len() >= FAULTS_MAX => {}
             Some(fault) => faults.push(format!(
-                "the group of the long keys that begin with \"{}\" is damaged: {fault}",
-                key[..key.len() - 1].escape_ascii()
+                "the group of the long keys that begin with {} is damaged: {fault}",
+                shown(&key[..key.len() - 1])
             )),
         }
     }

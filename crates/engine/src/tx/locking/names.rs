@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use qpair_format::shown::shown;
 use qpair_memory::locks::Mutex;
 
 /// The names of open tables, by the ids of their trees.
@@ -19,7 +20,7 @@ impl Names {
 
     /// Describes a key of a table for an error message.
     pub(in crate::tx) fn place(&self, tree: u32, key: &[u8]) -> String {
-        let key = key.escape_ascii();
+        let key = shown(key);
         match self.0.lock().get(&tree) {
             Some(name) => format!("key {key} of table {name}"),
             None => format!("key {key} of tree {tree}"),
