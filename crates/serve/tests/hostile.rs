@@ -6,8 +6,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qpair_block::{
@@ -137,8 +137,15 @@ fn target() -> Target {
     Target::new(TargetOptions { workers: 1, ..TargetOptions::default() }).unwrap()
 }
 
+/// Held by each test, since one counts the descriptors of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn messages_of_all_kinds() {
+    let _alone = alone();
     let folder = folder();
     let target = target();
     let [good_path, bad_path] = ["good", "bad"].map(|name| {
@@ -223,6 +230,7 @@ fn messages_of_all_kinds() {
 
 #[test]
 fn memory_that_shrinks_ends_its_session_alone() {
+    let _alone = alone();
     let folder = folder();
     let target = target();
     let [good_path, bad_path] = ["good", "bad"].map(|name| {
@@ -296,6 +304,7 @@ impl Reading {
 /// sessions. Each gets its share, and its own data.
 #[test]
 fn guests_beside_a_hostile_one_have_their_share() {
+    let _alone = alone();
     let folder = folder();
     let target = target();
     let [first, second, bad_path] = ["first", "second", "bad"].map(|name| {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use qpair_block::BlockDevice;
@@ -27,8 +27,15 @@ fn sleeps() -> u64 {
     its.filter_map(|tid| status(&tid, "voluntary_ctxt_switches")?.parse::<u64>().ok()).sum()
 }
 
+/// Held by each test, since one counts the sleeps of all threads of targets in the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_thousand_idle_disks_wake_nobody() {
+    let _alone = alone();
     const DISKS: usize = 1000;
     const GUESTS: usize = 100;
     let folder =
@@ -84,6 +91,7 @@ fn a_thousand_idle_disks_wake_nobody() {
 
 #[test]
 fn workers_stay_on_their_processors() {
+    let _alone = alone();
     let usable = status(&std::process::id().to_string(), "Cpus_allowed_list").unwrap();
     let first: usize = usable.split([',', '-']).next().unwrap().parse().unwrap();
     let options = TargetOptions { workers: 3, ..TargetOptions::default() };
