@@ -35,7 +35,7 @@ fn serve(socket: &Path, command: &mut Command) -> Option<Server> {
     let server = Server(child);
     let start = Instant::now();
     while UnixStream::connect(socket).is_err() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{command:?} does not listen");
+        assert!(start.elapsed() < Duration::from_secs(60), "{command:?} does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
     Some(server)

@@ -30,7 +30,7 @@ fn server(keys: &[Key]) -> PskServer {
 /// Receives until `count` bytes have come; `None`: the connection has ended.
 fn receive(session: &mut Session, socket: &UnixStream, count: usize) -> Option<Vec<u8>> {
     let (mut all, mut bytes) = (Vec::new(), vec![0; 256 << 10]);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while all.len() < count {
         assert!(Instant::now() < until, "nothing comes");
         match session.receive(socket, &mut bytes) {
@@ -77,7 +77,7 @@ fn talk(server: &[Key], client: &[Key], bytes: &[u8]) -> Option<Vec<u8>> {
         let mut rest = &bytes[first..];
         let mut back = Vec::<u8>::new();
         let mut room = vec![0; 256 << 10];
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while back.len() < bytes.len() && Instant::now() < until {
             let sent = session.send(&here, &[IoSlice::new(rest)]);
             rest = &rest[sent.unwrap_or(rest.len())..];
