@@ -23,20 +23,23 @@ impl Hall {
     /// Handles what the sockets announce. Returns whether there was anything.
     pub(super) fn listen_to_sockets(&mut self) -> bool {
         let mut news = std::mem::take(&mut self.news);
-        let is_found = self.sockets.look(&mut news);
+        self.sockets.look(&mut news);
+        let mut progress = false;
         for news in news.drain(..) {
             match news {
                 News::Other(DOOR) => self.open_door(),
                 News::Other(POST) => self.take_post(),
-                News::Other(_) => {}
+                // A lane's descriptor may stay readable until the hall rests.
+                News::Other(_) => continue,
                 News::Client(slot, arrival) => {
                     self.read(slot, arrival);
                     self.soil(slot);
                 }
             }
+            progress = true;
         }
         self.news = news;
-        is_found
+        progress
     }
 
     /// Gives new connections to the halls with the fewest.
