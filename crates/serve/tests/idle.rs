@@ -1,5 +1,5 @@
-//! The cost of a thousand disks that no guest uses, and of hosts of NVMe/TCP and clients of NBD that
-//! do nothing, and the processors on which workers run.
+//! The cost of a thousand disks that no guest uses, and of hosts of NVMe/TCP and clients of NBD
+//! that do nothing, and the processors on which workers run.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 

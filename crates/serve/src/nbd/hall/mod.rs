@@ -4,8 +4,8 @@
 //! - a part of a command has a head of its lane from before its data arrives until it has ended;
 //! - a client with parts at a device stays in its slot, also after its connection has ended.
 //!
-//! A turn reads the sockets (`input`), begins parts of commands and takes those that have ended
-//! (`parts`), and sends replies (`rounds`).
+//! A turn takes requests (`input`), begins parts of commands and takes those that have ended
+//! (`parts`). `rounds` has what is NBD's in the rounds of `stream`, which read and send.
 
 mod input;
 mod parts;

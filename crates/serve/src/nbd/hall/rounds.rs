@@ -1,4 +1,5 @@
-//! Rounds: new clients, clients that proceed or have left, and now and then those that take too long.
+//! Rounds: new clients, clients that proceed or have left, and now and then those that take too
+//! long.
 
 use std::io;
 use std::time::{Duration, Instant};

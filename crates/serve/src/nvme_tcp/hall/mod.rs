@@ -4,8 +4,9 @@
 //! - a connection with parts at a device stays in its slot, also after it has ended;
 //! - a namespace that was removed has its lane until the lane's requests have ended.
 //!
-//! A turn reads the sockets (`input`), executes commands (`authentication`, `admin`, `commands`),
-//! takes those that have ended, and sends responses (`rounds`). `spaces` has the namespaces.
+//! A turn takes PDUs (`input`), executes commands (`authentication`, `admin`, `commands`), and
+//! takes those that have ended. `rounds` has what is NVMe/TCP's in the rounds of `stream`, which
+//! read and send. `spaces` has the namespaces.
 
 mod admin;
 mod authentication;
