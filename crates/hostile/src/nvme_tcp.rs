@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use qpair_block::{BlockDevice, RamDevice, RamOptions};
+use qpair_block::{BlockDevice, ErrorKind, RamDevice, RamOptions};
 use qpair_nvme_tcp::wire::{DataPdu, Digests, InitReq, Pdu, R2t, put};
 use qpair_nvme_tcp::{HostPort, NvmeTcpDevice, NvmeTcpOptions};
 use qpair_nvme_wire::command::{admin as opcode, io};
@@ -14,20 +14,22 @@ use qpair_nvme_wire::{Command, NSID_ALL};
 use qpair_serve::{Disk, SocketWay, Target, TargetOptions};
 
 use crate::driver::{Blocks, Driver};
+use crate::nvme_tls::{self, Keys};
 use crate::raw_host::{Names, RawHost, admin, moved, queue};
 use crate::served::said;
 
-pub(super) const KINDS: usize = 15;
+/// The kinds of attacks in the open, beside crowds.
+const KINDS: usize = 14;
 /// The kinds that occupy the blocks for data, which the target keeps.
-pub(super) const OCCUPYING: std::ops::Range<usize> = 7..10;
+const OCCUPYING: std::ops::Range<usize> = 7..10;
 /// The maximum number of hosts that are kept after their attack.
 const KEPT_MAX: usize = 24;
 /// The connections of a crowd: more than a portal takes.
 const CROWD: usize = 1100;
 /// The time in which a request of the well-behaved host must end.
 const PATIENT: Duration = Duration::from_secs(60);
-const ATTACKED: &str = "nqn.2026-11.invalid.example:attacked";
-const QUIET: &str = "nqn.2026-11.invalid.example:quiet";
+pub(super) const ATTACKED: &str = "nqn.2026-11.invalid.example:attacked";
+pub(super) const QUIET: &str = "nqn.2026-11.invalid.example:quiet";
 /// The connections of the well-behaved host.
 const OWN: usize = 2;
 
@@ -38,38 +40,65 @@ pub(super) struct NvmeTcp {
     kept: Vec<Vec<RawHost>>,
     quiet: Blocks,
     driver: Driver,
+    /// With it, all hosts must use TLS, and they attack that.
+    keys: Option<Keys>,
+    /// The number of attacks.
+    pub(super) hosts: u64,
 }
 
 impl NvmeTcp {
     pub(super) fn start(seed: u64, sockets: SocketWay) -> Result<Self, String> {
-        let target = Target::new(TargetOptions { workers: 2, sockets, ..TargetOptions::default() })
-            .map_err(said)?;
-        let any = HostPort { host: "127.0.0.1".into(), port: 0 };
-        let address = target.serve_nvme_tcp(&any, ATTACKED, &[disk("attacked")?]).map_err(said)?;
+        let target = target(sockets)?;
+        let address =
+            target.serve_nvme_tcp(&any(), ATTACKED, &[disk("attacked")?]).map_err(said)?;
         target.serve_nvme_tcp(&address, QUIET, &[disk("quiet")?]).map_err(said)?;
-        let driver = connect(&address, QUIET)?;
-        Ok(Self { target, address, kept: Vec::new(), quiet: Blocks::new(seed), driver })
+        Self::over(seed, target, address, None)
+    }
+
+    /// Starts a target whose hosts must use TLS; `None` if this program was built without it.
+    pub(super) fn start_with_tls(seed: u64, sockets: SocketWay) -> Result<Option<Self>, String> {
+        let target = target(sockets)?;
+        let serve =
+            |address: &HostPort, nqn, disk| target.serve_nvme_tcp_by_tls(address, nqn, &[disk]);
+        let address = match serve(&any(), ATTACKED, disk("attacked")?) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
+            address => address.map_err(said)?,
+        };
+        serve(&address, QUIET, disk("quiet")?).map_err(said)?;
+        let keys = Keys::new(&target)?;
+        Self::over(seed, target, address, Some(keys)).map(Some)
+    }
+
+    fn over(
+        seed: u64,
+        target: Target,
+        address: HostPort,
+        keys: Option<Keys>,
+    ) -> Result<Self, String> {
+        let driver = connect(&address, keys.as_ref())?;
+        let (kept, quiet) = (Vec::new(), Blocks::new(seed));
+        Ok(Self { target, address, kept, quiet, driver, keys, hosts: 0 })
+    }
+
+    fn kinds_beside_crowds(&self) -> usize {
+        if self.keys.is_some() { nvme_tls::KINDS } else { KINDS }
+    }
+
+    /// Returns all kinds of attacks, some of them more than once.
+    pub(super) fn kinds(&self) -> Vec<usize> {
+        let occupying = (0..3).filter(|_| self.keys.is_none()).flat_map(|_| OCCUPYING);
+        (0..=self.kinds_beside_crowds()).chain(occupying).collect()
     }
 
     /// Runs one attack. An error means that the target failed.
     pub(super) fn attack(&mut self, kind: usize, random: &mut Rng) -> Result<(), String> {
+        self.hosts += 1;
         let address = &self.address;
-        let kept = match kind % KINDS {
-            0 => noise(address, random)?,
-            1 => half_pdu(address, random)?,
-            2 => lying_lengths(address, random)?,
-            3 => wrong_digests(address, random)?,
-            4 => wild_admin(address, random)?,
-            5 => wild_io(address, random)?,
-            6 => outside_r2t(address, random)?,
-            7 => half_writes(address, random)?,
-            8 => reads_nothing(address, random)?,
-            9 => too_many_commands(address, random)?,
-            10 => leaves_at_once(address, random)?,
-            11 => bytes_one_by_one(address, random)?,
-            12 => falls_silent(address, random)?,
-            13 => takes_over(address, random)?,
-            _ => return self.crowd(random),
+        let kinds = self.kinds_beside_crowds();
+        let kept = match (kind % (kinds + 1), &self.keys) {
+            (kind, _) if kind == kinds => return self.crowd(random),
+            (kind, Some(keys)) => nvme_tls::attack(address, keys, kind, random)?,
+            (kind, None) => attack(address, kind, random)?,
         };
         if !kept.is_empty() {
             if self.kept.len() == KEPT_MAX {
@@ -88,7 +117,7 @@ impl NvmeTcp {
         if self.driver.resets() > 0 {
             return Err("the target disconnected a well-behaved host".to_owned());
         }
-        let mut other = connect(&self.address, QUIET)?;
+        let mut other = connect(&self.address, self.keys.as_ref())?;
         verified += self.quiet.visit_with(&mut other, "the quiet namespace, anew", 4)?;
         if random.u8(..) < 16 {
             self.driver = other;
@@ -124,7 +153,8 @@ impl NvmeTcp {
             // A target may be slower to accept than its queue of connections allows.
             let Ok(mut host) = RawHost::open(&self.address) else { break };
             if random.bool() {
-                let _ = host.send(&init(random)[..random.usize(1..=128)]);
+                let first = self.keys.as_ref().map_or_else(|| init(random), |it| it.hello.clone());
+                let _ = host.send(&first[..random.usize(1..=first.len())]);
             }
             crowd.push(host);
         }
@@ -139,19 +169,49 @@ fn disk(name: &str) -> Result<Arc<Disk>, String> {
     Ok(Disk::new(name, Arc::new(RamDevice::new(options).map_err(said)?)))
 }
 
-fn connect(address: &HostPort, subsystem: &str) -> Result<Driver, String> {
+fn target(sockets: SocketWay) -> Result<Target, String> {
+    let options = TargetOptions { workers: 2, sockets, ..TargetOptions::default() };
+    Target::new(options).map_err(said)
+}
+
+fn any() -> HostPort {
+    HostPort { host: "127.0.0.1".into(), port: 0 }
+}
+
+fn connect(address: &HostPort, keys: Option<&Keys>) -> Result<Driver, String> {
     let options = NvmeTcpOptions {
         digests: Digests { header: true, data: true },
         // Hosts of a machine that is busy must not look silent.
         keep_alive: Duration::from_secs(120),
+        tls_psk: keys.map_or_else(String::new, Keys::path),
         ..NvmeTcpOptions::default()
     };
-    let device = NvmeTcpDevice::open(&format!("{address}/{subsystem}"), options).map_err(said)?;
+    let device = NvmeTcpDevice::open(&format!("{address}/{QUIET}"), options).map_err(said)?;
     let device: Box<dyn BlockDevice> = Box::new(device);
     Driver::over(device).map_err(said)
 }
 
-type Kept = Result<Vec<RawHost>, String>;
+pub(super) type Kept = Result<Vec<RawHost>, String>;
+
+/// Runs one attack in the open.
+fn attack(address: &HostPort, kind: usize, random: &mut Rng) -> Kept {
+    match kind {
+        0 => noise(address, random),
+        1 => half_pdu(address, random),
+        2 => lying_lengths(address, random),
+        3 => wrong_digests(address, random),
+        4 => wild_admin(address, random),
+        5 => wild_io(address, random),
+        6 => outside_r2t(address, random),
+        7 => half_writes(address, random),
+        8 => reads_nothing(address, random),
+        9 => too_many_commands(address, random),
+        10 => leaves_at_once(address, random),
+        11 => bytes_one_by_one(address, random),
+        12 => falls_silent(address, random),
+        _ => takes_over(address, random),
+    }
+}
 
 fn names(random: &mut Rng) -> Names {
     // Some attackers have the same identifier, so that they replace one another.
@@ -166,7 +226,7 @@ fn digests(random: &mut Rng) -> Digests {
     Digests::of(random.u8(0..4))
 }
 
-fn bytes(random: &mut Rng, most: usize) -> Vec<u8> {
+pub(super) fn bytes(random: &mut Rng, most: usize) -> Vec<u8> {
     (0..random.usize(1..most)).map(|_| random.u8(..)).collect()
 }
 

@@ -11,6 +11,9 @@ use qpair_nvme_wire::command::feature;
 use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, NO_FLOW_CONTROL, Sgl, sgl};
 use qpair_nvme_wire::registers::{CC, CC_RUN};
 
+/// The name of hostile hosts.
+pub(super) const HOST: &str = "nqn.2026-11.invalid.example:hostile";
+
 pub(super) struct RawHost {
     pub(super) stream: TcpStream,
     pub(super) digests: Digests,
@@ -31,7 +34,7 @@ impl Names {
             host_id: self.host_id,
             controller_id,
             subsystem: self.subsystem.clone(),
-            host: "nqn.2026-11.invalid.example:hostile".into(),
+            host: HOST.into(),
         }
     }
 }
