@@ -10,8 +10,8 @@ use qpair_nvme_auth::psk::{InterchangeKey, TlsKey, Version};
 use qpair_nvme_auth::{Hash, Names};
 use qpair_nvme_tcp::wire::{Digests, End, InitReq, Pdu, Receiver, Step, put};
 use qpair_nvme_tcp::{HostPort, NvmeTcpOptions};
-use qpair_nvme_wire::Command;
 use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData};
+use qpair_nvme_wire::{Command, Status};
 use qpair_serve::Target;
 use qpair_tls::{Key, KeyHash, PskClient, Session};
 
@@ -49,7 +49,7 @@ impl Keys {
         std::fs::set_permissions(folder.join("key"), owner).map_err(failed)?;
         let mut hello = Vec::new();
         // It ends when there is no answer.
-        let _ = session(HOST, ATTACKED, KEY)?.handshake(&mut Deaf(&mut hello));
+        let _ = session(key(HOST, ATTACKED, KEY)?)?.handshake(&mut Deaf(&mut hello));
         Ok(Self { folder, hello })
     }
 
@@ -108,20 +108,24 @@ impl Write for Cut<'_> {
     }
 }
 
-/// Begins the TLS of a host that has this key for a subsystem.
-fn session(host: &str, subsystem: &str, text: &str) -> Result<Session, String> {
+/// Derives the key of a host for a subsystem.
+fn key(host: &str, subsystem: &str, text: &str) -> Result<Key, String> {
     let names = Names { host: host.to_owned(), subsystem: subsystem.to_owned() };
     let key = InterchangeKey::parse(text).map_err(said)?;
     let TlsKey { identity, key, hash } = key.derive(&names, Version::V1).map_err(said)?;
     let hash = if hash == Hash::Sha384 { KeyHash::Sha384 } else { KeyHash::Sha256 };
-    let key = Key { identity: identity.into_bytes(), secret: key, hash };
+    Ok(Key { identity: identity.into_bytes(), secret: key, hash })
+}
+
+/// Begins the TLS of a host that has this key.
+fn session(key: Key) -> Result<Session, String> {
     let client = PskClient::new(&[key]).map_err(said)?;
     client.session().map_err(|error| format!("a session of TLS: {error}"))
 }
 
 /// Connects by the hostile host's own key; `None` if the target is not ready for more.
 fn own(address: &HostPort) -> Result<Option<(RawHost, Session)>, String> {
-    let (mut host, mut session) = (RawHost::open(address)?, session(HOST, ATTACKED, KEY)?);
+    let (mut host, mut session) = (RawHost::open(address)?, session(key(HOST, ATTACKED, KEY)?)?);
     let is_done = session.handshake(&mut host.stream).is_ok();
     Ok(is_done.then_some((host, session)))
 }
@@ -197,14 +201,19 @@ fn garbage_records(address: &HostPort, random: &mut Rng) -> Kept {
 fn wrong_key(address: &HostPort, random: &mut Rng) -> Kept {
     const STRANGER: &str = "nqn.2026-11.invalid.example:stranger";
     let quiet = NvmeTcpOptions::default().host;
-    let (who, subsystem, text) = [
-        (STRANGER, ATTACKED, KEY),
-        (HOST, QUIET, KEY),
-        (HOST, ATTACKED, QUIET_KEY),
-        (quiet.as_str(), QUIET, KEY),
-    ][random.usize(0..4)];
+    let (who, subsystem, text, is_known) = [
+        (STRANGER, ATTACKED, KEY, false),
+        (HOST, QUIET, KEY, false),
+        (HOST, ATTACKED, QUIET_KEY, false),
+        (HOST, ATTACKED, KEY, true),
+        (&quiet, QUIET, QUIET_KEY, true),
+    ][random.usize(0..5)];
+    let mut key = key(who, subsystem, text)?;
+    if is_known {
+        key.secret[random.usize(0..32)] ^= 1 << random.u8(0..8);
+    }
     let mut host = RawHost::open(address)?;
-    match session(who, subsystem, text)?.handshake(&mut host.stream) {
+    match session(key)?.handshake(&mut host.stream) {
         Ok(()) => Err(format!("the target took a wrong key of {who} at {subsystem}")),
         Err(_) => Ok(vec![host]),
     }
@@ -220,23 +229,29 @@ fn names_another(address: &HostPort) -> Kept {
         if stream.write_all(&connect(who, subsystem)).is_err() {
             break;
         }
-        let (mut receiver, mut room) = (Receiver::new(End::Host, 1 << 16), [0; 4096]);
-        while let Ok(count @ 1..) = stream.read(&mut room) {
-            let mut rest = &room[..count];
-            // Each answer of the target is in a record of its own.
-            while let Ok(Step::Pdu(pdu)) = receiver.next(&mut rest) {
-                match pdu {
-                    Pdu::InitResp(_) => receiver.initialize(Digests::default()),
-                    Pdu::Response(it, _) if it.status.is_success() => {
-                        return Err(format!("the target took another's key for {who}"));
-                    }
-                    _ => break,
-                }
-            }
+        if status(&mut stream).is_some_and(|status| status.is_success()) {
+            return Err(format!("the target took another's key for {who} at {subsystem}"));
         }
         kept.push(host);
     }
     Ok(kept)
+}
+
+/// Returns the status of the first response.
+fn status(stream: &mut impl Read) -> Option<Status> {
+    let (mut receiver, mut room) = (Receiver::new(End::Host, 1 << 16), [0; 4096]);
+    loop {
+        let count = stream.read(&mut room).ok().filter(|count| *count > 0)?;
+        let mut rest = &room[..count];
+        // The target puts whole messages into a record.
+        while let Step::Pdu(pdu) = receiver.next(&mut rest).ok()? {
+            match pdu {
+                Pdu::InitResp(_) => receiver.initialize(Digests::default()),
+                Pdu::Response(it, _) => return Some(it.status),
+                _ => return None,
+            }
+        }
+    }
 }
 
 /// Returns the messages by which a host connects its admin queue.
@@ -259,7 +274,7 @@ fn connect(host: &str, subsystem: &str) -> Vec<u8> {
 fn cut_handshake(address: &HostPort, hello_bytes: usize, random: &mut Rng) -> Kept {
     let mut host = RawHost::open(address)?;
     let most = random.usize(1..hello_bytes + 80);
-    let _ = session(HOST, ATTACKED, KEY)?.handshake(&mut Cut(&mut host, most));
+    let _ = session(key(HOST, ATTACKED, KEY)?)?.handshake(&mut Cut(&mut host, most));
     Ok(if random.bool() { vec![host] } else { Vec::new() })
 }
 
