@@ -8,7 +8,7 @@ mod rig {
 
 use std::sync::Arc;
 
-use qpair_block::ErrorKind;
+use qpair_block::{BlockDevice, ErrorKind};
 use qpair_nvme_auth::{Group, Hash, HostKeys, Policy, Secret};
 use qpair_nvme_tcp::wire::{Digests, put};
 use qpair_nvme_tcp::{HostPort, NvmeTcpDevice, NvmeTcpOptions};

@@ -104,7 +104,7 @@ fn a_worker_sleeps_after_the_requests_of_hosts_and_clients() {
         let disk = Disk::new("d", Arc::new(device));
         let target = Target::new(TargetOptions::default()).unwrap();
         let any = HostPort { host: "127.0.0.1".into(), port: 0 };
-        let address = target.serve_nvme_tcp(&any, NQN, &[disk.clone()]).unwrap();
+        let address = target.serve_nvme_tcp(&any, NQN, std::slice::from_ref(&disk)).unwrap();
         let socket = NbdAddress::Unix(folder.path().join("n"));
         let export = NbdExport { disk, read_only: false };
         target.serve_nbd(&socket, vec![export], None).unwrap();
