@@ -10,6 +10,7 @@ mod driver;
 mod liars;
 mod meter;
 mod nbd;
+mod nvme_open;
 mod nvme_tcp;
 mod nvme_tls;
 mod raw;

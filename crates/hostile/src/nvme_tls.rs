@@ -15,8 +15,7 @@ use qpair_nvme_wire::{Command, Status};
 use qpair_serve::Target;
 use qpair_tls::{Key, KeyHash, PskClient, Session};
 
-use crate::nvme_tcp::{ATTACKED, Kept, QUIET, bytes};
-use crate::raw_host::{HOST, RawHost, moved};
+use crate::raw_host::{ATTACKED, HOST, Kept, QUIET, RawHost, bytes, moved};
 use crate::served::said;
 
 /// The kinds of attacks, beside crowds.
