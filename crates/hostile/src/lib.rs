@@ -10,7 +10,9 @@ mod driver;
 mod liars;
 mod meter;
 mod nbd;
+mod nvme_open;
 mod nvme_tcp;
+mod nvme_tls;
 mod raw;
 mod raw_host;
 mod relay;
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use driver::Blocks;
 use meter::Meter;
+use nvme_tcp::NvmeTcp;
 use qpair_serve::SocketWay;
 use served::Served;
 use watchdog::Watchdog;
@@ -31,6 +34,7 @@ use watchdog::Watchdog;
 const TELL_EVERY: Duration = Duration::from_secs(10);
 /// The number of attacks on one end before the other end's turn.
 const TURN: u32 = 8;
+const WITHOUT_TLS: &str = "TLS of NVMe/TCP was left out of this build; use the feature nvme-tls";
 
 /// Options of `cargo xtask hostile`.
 #[derive(clap::Args)]
@@ -60,6 +64,8 @@ enum End {
     Nbd,
     /// The NVMe/TCP target, by hostile hosts
     NvmeTcp,
+    /// The NVMe/TCP target with TLS, by hostile hosts; needs the feature nvme-tls
+    NvmeTls,
     /// The NVMe/TCP host and the NBD client, by hostile servers
     Clients,
 }
@@ -85,7 +91,6 @@ pub fn run(options: &Options) -> ExitCode {
 struct Counts {
     clients: u64,
     nbd_clients: u64,
-    hosts: u64,
     servers: u64,
     /// Sessions with a hostile server of NVMe/TCP or NBD, and those with I/O.
     liars: u64,
@@ -125,14 +130,20 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         counts.verified += nbd.clear(&mut random)?;
     }
     nbd.leave()?;
-    let mut nvme_tcp = nvme_tcp::NvmeTcp::start(seed, options.sockets)?;
-    let occupying = (0..3).flat_map(|_| nvme_tcp::OCCUPYING);
-    for number in (0..nvme_tcp::KINDS).chain(occupying) {
-        watchdog.set(&format!("the first NVMe/TCP host of kind {number}"));
-        nvme_tcp.attack(number, &mut random)?;
-        counts.verified += nvme_tcp.clear(&mut random)?;
+    let mut targets = vec![(End::NvmeTcp, NvmeTcp::start(seed, options.sockets)?)];
+    match NvmeTcp::start_with_tls(seed, options.sockets)? {
+        Some(target) => targets.push((End::NvmeTls, target)),
+        None if options.end == Some(End::NvmeTls) => return Err(WITHOUT_TLS.to_owned()),
+        None => println!("skipped: {WITHOUT_TLS}"),
     }
-    nvme_tcp.leave()?;
+    for (end, target) in &mut targets {
+        for number in target.kinds() {
+            watchdog.set(&format!("the first host of {end:?} of kind {number}"));
+            target.attack(number, &mut random)?;
+            counts.verified += target.clear(&mut random)?;
+        }
+        target.leave()?;
+    }
     let liars = liars::Liars::start()?;
     for _ in 0..TURN {
         liars.attack(&mut random, watchdog.name())?;
@@ -159,12 +170,13 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
                 counts.nbd_clients += 1;
             }
         }
-        if options.end.is_none_or(|end| end == End::NvmeTcp) {
-            for _ in 0..TURN / 4 {
-                watchdog.set(&format!("NVMe/TCP host {}", counts.hosts));
-                nvme_tcp.attack(random.usize(..), &mut random)?;
-                counts.verified += nvme_tcp.clear(&mut random)?;
-                counts.hosts += 1;
+        for (its, target) in &mut targets {
+            if options.end.is_none_or(|end| end == *its) {
+                for _ in 0..TURN / 4 {
+                    watchdog.set(&format!("host {} of {its:?}", target.hosts));
+                    target.attack(random.usize(..), &mut random)?;
+                    counts.verified += target.clear(&mut random)?;
+                }
             }
         }
         if options.end.is_none_or(|end| end == End::Clients) {
@@ -187,10 +199,10 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         if Instant::now() >= tell_at {
             tell_at = Instant::now() + TELL_EVERY;
             println!(
-                "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, {} hostile servers, {} of NVMe/TCP and NBD, {} blocks verified; {now}",
+                "{} hostile clients, {} of NBD, {}, {} hostile servers, {} of NVMe/TCP and NBD, {} blocks verified; {now}",
                 counts.clients,
                 counts.nbd_clients,
-                counts.hosts,
+                hosts(&targets),
                 counts.servers,
                 counts.liars,
                 counts.verified,
@@ -202,14 +214,16 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
     hostile.leave();
     served.wait_until_alone()?;
     nbd.leave()?;
-    nvme_tcp.leave()?;
+    for (_, target) in &mut targets {
+        target.leave()?;
+    }
+    let hosts = hosts(&targets);
     let undelivered = served.undelivered();
     let after = Meter::settled()?;
     let said = format!(
-        "{} hostile clients, {} of NBD, {} hosts of NVMe/TCP, {} hostile servers ({} got as far as I/O, {} kept a buffer), and {} of NVMe/TCP and NBD ({} got as far as I/O), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
+        "{} hostile clients, {} of NBD, {hosts}, {} hostile servers ({} got as far as I/O, {} kept a buffer), and {} of NVMe/TCP and NBD ({} got as far as I/O), {} blocks verified, {undelivered} interrupts not delivered\nbefore: {before}\nafter:  {after}",
         counts.clients,
         counts.nbd_clients,
-        counts.hosts,
         counts.servers,
         counts.driven,
         counts.lost,
@@ -221,6 +235,15 @@ fn attack(options: &Options, seed: u64) -> Result<String, String> {
         Ok(()) => Ok(said),
         Err(what) => Err(format!("{what}\n{said}")),
     }
+}
+
+/// Says how many hosts have attacked each target.
+fn hosts(targets: &[(End, NvmeTcp)]) -> String {
+    let said = |(end, target): &(End, NvmeTcp)| match end {
+        End::NvmeTls => format!("{} with TLS", target.hosts),
+        _ => format!("{} hosts of NVMe/TCP", target.hosts),
+    };
+    targets.iter().map(said).collect::<Vec<_>>().join(", ")
 }
 
 /// Runs the well-behaved driver: on the attacked drive with blocks of this session only, and on the

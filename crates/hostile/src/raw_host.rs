@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use fastrand::Rng;
 use qpair_nvme_tcp::HostPort;
 use qpair_nvme_tcp::wire::{Digests, End, InitReq, Pdu, Receiver, Step, crc32c, put};
 use qpair_nvme_wire::Command;
@@ -11,12 +12,21 @@ use qpair_nvme_wire::command::feature;
 use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, NO_FLOW_CONTROL, Sgl, sgl};
 use qpair_nvme_wire::registers::{CC, CC_RUN};
 
+/// The subsystem that hostile hosts change, and the one of the well-behaved host.
+pub(super) const ATTACKED: &str = "nqn.2026-11.invalid.example:attacked";
+pub(super) const QUIET: &str = "nqn.2026-11.invalid.example:quiet";
+/// The name of hostile hosts.
+pub(super) const HOST: &str = "nqn.2026-11.invalid.example:hostile";
+
 pub(super) struct RawHost {
     pub(super) stream: TcpStream,
     pub(super) digests: Digests,
     receiver: Receiver,
     input: Vec<u8>,
 }
+
+/// The connections of an attack that stay open after it.
+pub(super) type Kept = Result<Vec<RawHost>, String>;
 
 /// The names that a hostile host gives to Connect.
 #[derive(Clone)]
@@ -31,9 +41,14 @@ impl Names {
             host_id: self.host_id,
             controller_id,
             subsystem: self.subsystem.clone(),
-            host: "nqn.2026-11.invalid.example:hostile".into(),
+            host: HOST.into(),
         }
     }
+}
+
+/// Returns random bytes, fewer than `most`.
+pub(super) fn bytes(random: &mut Rng, most: usize) -> Vec<u8> {
+    (0..random.usize(1..most)).map(|_| random.u8(..)).collect()
 }
 
 /// Names data of a command that R2T or C2HData moves.

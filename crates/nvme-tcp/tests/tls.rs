@@ -2,172 +2,84 @@
 #![cfg(feature = "nvme-tls")]
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
+mod rig {
+    pub(crate) mod keyed;
+}
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use qpair_block::{
-    Arena, BlockDevice, ChannelOptions, ErrorKind, RamDevice, RamOptions, Request, WaitOptions,
-};
+use qpair_block::{BlockDevice, ErrorKind};
 use qpair_conformance::{Options, run};
 use qpair_nvme_auth::psk::{InterchangeKey, Version};
 use qpair_nvme_auth::{HostKeys, Names, Secret};
-use qpair_nvme_tcp::wire::{Digests, End, InitReq, Pdu, Receiver, Step, put};
+use qpair_nvme_tcp::wire::Digests;
 use qpair_nvme_tcp::{HostPort, NvmeTcpDevice, NvmeTcpOptions};
 use qpair_nvme_wire::Status;
-use qpair_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN};
-use qpair_serve::{Disk, Target, TargetOptions};
+use qpair_nvme_wire::fabrics::DISCOVERY_NQN;
+use qpair_serve::{Disk, Target};
 use qpair_tls::{Key, KeyHash, PskClient, Session};
+use rig::keyed::{LARGE, NQN, PLAIN, PROOF, Rig, SMALL, answers, connect, host, verify};
 
-const NQN: &str = "nqn.2026-11.invalid.example:secret";
 const OTHER_NQN: &str = "nqn.2026-11.invalid.example:other";
 const OTHER_HOST: &str = "nqn.2026-11.invalid.example:host";
-const SMALL: &str = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-const LARGE: &str =
-    "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
-const PLAIN: &str = "NVMeTLSkey-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-const PROOF: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
-
-fn host() -> String {
-    NvmeTcpOptions::default().host
-}
 
 fn key(text: &str) -> InterchangeKey {
     InterchangeKey::parse(text).unwrap()
 }
 
-struct Rig {
-    device: Arc<dyn BlockDevice>,
-    folder: PathBuf,
-    target: Option<Target>,
-    address: HostPort,
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.folder).unwrap();
-    }
-}
-
-impl Rig {
-    /// Serves a device by TLS to a host that has this key.
-    fn new(name: &str, text: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("qpair-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        for (file, text) in [("small", SMALL), ("large", LARGE), ("plain", PLAIN), ("proof", PROOF)]
-        {
-            std::fs::write(folder.join(file), text).unwrap();
-            let owner = std::fs::Permissions::from_mode(0o600);
-            std::fs::set_permissions(folder.join(file), owner).unwrap();
-        }
-        let options = RamOptions { size_bytes: 16 << 20, growable: false, ..RamOptions::default() };
-        let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(options).unwrap());
-        let address = HostPort { host: "127.0.0.1".into(), port: 0 };
-        let mut rig = Self { device, folder, target: None, address };
-        rig.start(text);
-        rig
-    }
-
-    fn start(&mut self, text: &str) {
-        self.target = None;
-        let target = Target::new(TargetOptions { workers: 2, ..TargetOptions::default() }).unwrap();
-        let disk = Disk::new("disk", self.device.clone());
-        self.address = target.serve_nvme_tcp_by_tls(&self.address, NQN, &[disk]).unwrap();
+/// Serves a disk by TLS to a host that has this key.
+fn serve(text: &str) -> impl Fn(&Target, &HostPort, Arc<Disk>) -> HostPort {
+    move |target, address, disk| {
+        let address = target.serve_nvme_tcp_by_tls(address, NQN, &[disk]).unwrap();
         target.set_nvme_tcp_tls_key(NQN, &host(), Some(key(text))).unwrap();
-        self.target = Some(target);
-    }
-
-    fn target(&self) -> &Target {
-        self.target.as_ref().unwrap()
-    }
-
-    fn options(&self, file: &str) -> NvmeTcpOptions {
-        let path = |file: &str| match file {
-            "" => String::new(),
-            file => self.folder.join(file).display().to_string(),
-        };
-        NvmeTcpOptions { tls_psk: path(file), ..NvmeTcpOptions::default() }
-    }
-
-    fn name(&self) -> String {
-        format!("{}/{NQN}", self.address)
-    }
-
-    /// Opens the device with the key in this file.
-    fn open(&self, file: &str) -> Result<NvmeTcpDevice, ErrorKind> {
-        NvmeTcpDevice::open(&self.name(), self.options(file)).map_err(|error| {
-            assert!(!error.to_string().contains("AAEC"), "{error}");
-            error.kind()
-        })
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-        stream
+        address
     }
 }
 
-/// Writes and reads blocks of many sizes, and compares them.
-fn verify(device: &NvmeTcpDevice, rounds: usize, mut between: impl FnMut(usize)) {
-    const BYTES: usize = 256 << 10;
-    let arena = Arena::new(BYTES, 2, device.info().arena_options()).unwrap();
-    let options = ChannelOptions { depth: 2, arenas: vec![arena.clone()], wake: None };
-    let mut channel = device.open_channel(&options).unwrap();
-    let once = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
-    let mut done = Vec::new();
-    for round in 0..rounds {
-        between(round);
-        let len = [4096, 16 << 10, 20 << 10, BYTES][round % 4];
-        let data: Vec<u8> = (0..len).map(|at| ((at * 31 + round * 7) >> 4) as u8).collect();
-        let mut buffer = arena.lease().unwrap();
-        buffer.copy_from(0, &data);
-        channel.submit(Request::write(0, len as u32, buffer, 0)).unwrap();
-        channel.wait(&mut done, once);
-        done.pop().unwrap().result.unwrap();
-        channel.submit(Request::read(0, len as u32, arena.lease().unwrap(), 0)).unwrap();
-        channel.wait(&mut done, once);
-        let read = done.pop().unwrap();
-        read.result.unwrap();
-        assert!(read.buffer.unwrap().as_slice()[..len] == data, "round {round}");
-    }
+fn options(rig: &Rig, file: &str) -> NvmeTcpOptions {
+    NvmeTcpOptions { tls_psk: rig.path(file), ..NvmeTcpOptions::default() }
+}
+
+/// Opens the device with the key in this file.
+fn open(rig: &Rig, file: &str) -> Result<NvmeTcpDevice, ErrorKind> {
+    rig.open(options(rig, file))
 }
 
 #[test]
 fn keys_decide_who_connects() {
     for (file, text) in [("small", SMALL), ("large", LARGE), ("plain", PLAIN)] {
-        let rig = Rig::new(&format!("tls-keys-{file}"), text);
-        verify(&rig.open(file).unwrap(), 4, |_| {});
+        let rig = Rig::new(&format!("tls-keys-{file}"), serve(text));
+        verify(&open(&rig, file).unwrap(), 4, |_| {});
         for other in ["small", "large", "plain"].iter().filter(|it| **it != file) {
-            assert_eq!(rig.open(other).unwrap_err(), ErrorKind::Denied, "{other} at {file}");
+            assert_eq!(open(&rig, other).unwrap_err(), ErrorKind::Denied, "{other} at {file}");
         }
-        assert!(rig.open("").is_err(), "a host in the open at a portal with TLS");
-        assert_eq!(rig.open("none").unwrap_err(), ErrorKind::NotFound);
-        assert_eq!(rig.open("proof").unwrap_err(), ErrorKind::Invalid);
+        assert!(open(&rig, "").is_err(), "a host in the open at a portal with TLS");
+        assert_eq!(open(&rig, "none").unwrap_err(), ErrorKind::NotFound);
+        assert_eq!(open(&rig, "proof").unwrap_err(), ErrorKind::Invalid);
         rig.target().set_nvme_tcp_tls_key(NQN, &host(), None).unwrap();
-        assert_eq!(rig.open(file).unwrap_err(), ErrorKind::Denied);
+        assert_eq!(open(&rig, file).unwrap_err(), ErrorKind::Denied);
     }
 }
 
 #[test]
 fn a_target_without_tls_is_refused() {
-    let rig = Rig::new("tls-open", SMALL);
+    let rig = Rig::new("tls-open", serve(SMALL));
     let address = HostPort { host: "127.0.0.1".into(), port: 0 };
     let disk = Disk::new("other", rig.device.clone());
     let address = rig.target().serve_nvme_tcp(&address, OTHER_NQN, &[disk]).unwrap();
     let name = format!("{address}/{OTHER_NQN}");
     let since = Instant::now();
-    let error = NvmeTcpDevice::open(&name, rig.options("small")).unwrap_err();
+    let error = NvmeTcpDevice::open(&name, options(&rig, "small")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(since.elapsed() < Duration::from_secs(10));
-    NvmeTcpDevice::open(&name, rig.options("")).unwrap();
+    NvmeTcpDevice::open(&name, options(&rig, "")).unwrap();
     // Somebody without the key who has this host's name.
     rig.target().set_nvme_tcp_tls_key(OTHER_NQN, &host(), Some(key(SMALL))).unwrap();
-    let error = NvmeTcpDevice::open(&name, rig.options("")).unwrap_err();
+    let error = NvmeTcpDevice::open(&name, options(&rig, "")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     // A portal has TLS for all subsystems or for none.
     let disk = Disk::new("third", rig.device.clone());
@@ -179,10 +91,10 @@ fn a_target_without_tls_is_refused() {
 /// A target that says nothing at all.
 #[test]
 fn a_silent_target_takes_no_longer_than_the_time_limit() {
-    let rig = Rig::new("tls-silent", SMALL);
+    let rig = Rig::new("tls-silent", serve(SMALL));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = format!("{}/{NQN}", listener.local_addr().unwrap());
-    let options = NvmeTcpOptions { timeout: Duration::from_millis(300), ..rig.options("small") };
+    let options = NvmeTcpOptions { timeout: Duration::from_millis(300), ..options(&rig, "small") };
     let since = Instant::now();
     NvmeTcpDevice::open(&name, options).unwrap_err();
     let took = since.elapsed();
@@ -192,10 +104,10 @@ fn a_silent_target_takes_no_longer_than_the_time_limit() {
 #[test]
 fn conforms_by_tls() {
     for bits in [0, 3] {
-        let rig = Rig::new(&format!("tls-conforms-{bits}"), LARGE);
+        let rig = Rig::new(&format!("tls-conforms-{bits}"), serve(LARGE));
         let make = || -> Arc<dyn BlockDevice> {
             let digests = Digests::of(bits);
-            let options = NvmeTcpOptions { digests, ..rig.options("large") };
+            let options = NvmeTcpOptions { digests, ..options(&rig, "large") };
             Arc::new(NvmeTcpDevice::open(&rig.name(), options).unwrap())
         };
         run(make, Options { rounds: 40, ..Options::default() }).assert_passed();
@@ -209,16 +121,16 @@ fn conforms_by_tls() {
 
 #[test]
 fn a_host_comes_back_by_tls_and_by_its_key_of_authentication() {
-    let mut rig = Rig::new("tls-again", SMALL);
+    let mut rig = Rig::new("tls-again", serve(SMALL));
     let keys = || HostKeys { host: Secret::parse(PROOF).unwrap(), controller: None };
     rig.target().set_nvme_tcp_keys(NQN, &host(), Some(keys())).unwrap();
-    assert_eq!(rig.open("small").unwrap_err(), ErrorKind::Denied, "without the second key");
-    let dhchap_key = rig.folder.join("proof").display().to_string();
-    let options = NvmeTcpOptions { dhchap_key, ..rig.options("small") };
+    assert_eq!(open(&rig, "small").unwrap_err(), ErrorKind::Denied, "without the second key");
+    let dhchap_key = rig.path("proof");
+    let options = NvmeTcpOptions { dhchap_key, ..options(&rig, "small") };
     let device = NvmeTcpDevice::open(&rig.name(), options).unwrap();
     verify(&device, 9, |round| {
         if round % 3 == 2 {
-            rig.start(SMALL);
+            rig.start(serve(SMALL));
             rig.target().set_nvme_tcp_keys(NQN, &host(), Some(keys())).unwrap();
         }
     });
@@ -236,44 +148,13 @@ fn connect_as(rig: &Rig, key: Key, host: &str, subsystem: &str) -> Option<Status
     let mut stream = rig.connect();
     let mut session: Session = PskClient::new(&[key]).unwrap().session().unwrap();
     session.handshake(&mut stream).ok()?;
-    let data = ConnectData {
-        host_id: [7; 16],
-        controller_id: ANY_CONTROLLER,
-        subsystem: subsystem.into(),
-        host: host.into(),
-    };
-    let connect = Connect { last_entry: 31, ..Connect::default() };
-    let mut bytes = Vec::new();
-    put::init_req(&mut bytes, &InitReq::default());
-    put::command(&mut bytes, Digests::default(), &connect.command(), ConnectData::BYTES as u32);
-    bytes.extend(data.encode());
     let mut stream = session.blocking(&mut stream);
-    stream.write_all(&bytes).ok()?;
-    let mut receiver = Receiver::new(End::Host, 1 << 16);
-    let (mut input, mut room) = (Vec::new(), [0; 4096]);
-    loop {
-        let got = stream.read(&mut room).unwrap_or(0);
-        if got == 0 {
-            return None;
-        }
-        input.extend(&room[..got]);
-        let mut rest = &input[..];
-        loop {
-            match receiver.next(&mut rest).unwrap() {
-                Step::Incomplete => break,
-                Step::Pdu(Pdu::InitResp(_)) => receiver.initialize(Digests::default()),
-                Step::Pdu(Pdu::Response(it, _)) => return Some(it.status),
-                _ => {}
-            }
-        }
-        let taken = input.len() - rest.len();
-        input.drain(..taken);
-    }
+    answers(&mut stream, &connect(host, subsystem), 1).first().map(|it| it.0)
 }
 
 #[test]
 fn a_key_is_good_for_its_host_and_subsystem_alone() {
-    let rig = Rig::new("tls-names", SMALL);
+    let rig = Rig::new("tls-names", serve(SMALL));
     let disk = Disk::new("other", rig.device.clone());
     rig.target().serve_nvme_tcp_by_tls(&rig.address, OTHER_NQN, &[disk]).unwrap();
     let mine = host();
@@ -315,7 +196,7 @@ fn hello(host: &str) -> Vec<u8> {
 
 #[test]
 fn handshakes_that_are_none_end_and_cost_little() {
-    let rig = Rig::new("tls-stalls", SMALL);
+    let rig = Rig::new("tls-stalls", serve(SMALL));
     let hello = hello(&host());
     let garbage: [&[u8]; 5] = [
         &[0; 128],
@@ -353,7 +234,7 @@ fn handshakes_that_are_none_end_and_cost_little() {
     std::thread::sleep(Duration::from_millis(300));
     let grown = memory_kib().saturating_sub(before);
     assert!(grown < 160 << 10, "{grown} KiB for 1000 handshakes");
-    verify(&rig.open("small").unwrap(), 4, |_| {});
+    verify(&open(&rig, "small").unwrap(), 4, |_| {});
     // All are ended at the latest after 10 s.
     let until = Instant::now() + Duration::from_secs(13);
     while rig.target().nvme_tcp_clients() > 0 {
@@ -419,10 +300,10 @@ impl Relay {
 #[test]
 fn bytes_that_are_changed_on_the_way_end_the_connection_and_harm_no_data() {
     for is_to_target in [true, false] {
-        let rig = Rig::new(&format!("tls-changed-{is_to_target}"), SMALL);
+        let rig = Rig::new(&format!("tls-changed-{is_to_target}"), serve(SMALL));
         let relay = Relay::start(&rig.address, is_to_target);
         let name = format!("{}/{NQN}", relay.address);
-        let device = NvmeTcpDevice::open(&name, rig.options("small")).unwrap();
+        let device = NvmeTcpDevice::open(&name, options(&rig, "small")).unwrap();
         verify(&device, 12, |round| {
             relay.is_on.store(round < 10, Ordering::Relaxed);
         });

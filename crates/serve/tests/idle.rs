@@ -1,4 +1,5 @@
-//! The cost of a thousand disks that no guest uses, and the processors on which workers run.
+//! The cost of a thousand disks that no guest uses, and of hosts of NVMe/TCP and clients of NBD
+//! that do nothing, and the processors on which workers run.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should panic")]
 
@@ -9,7 +10,10 @@ use qpair_block::BlockDevice;
 use qpair_block::{
     Arena, ChannelOptions, IoChannel, NullDevice, NullOptions, Request, WaitOptions,
 };
-use qpair_serve::{BlkOptions, Disk, Target, TargetOptions};
+use qpair_kernel::{FileOptions, Interface};
+use qpair_nbd::{NbdDevice, NbdOptions};
+use qpair_nvme_tcp::{HostPort, NvmeTcpDevice, NvmeTcpOptions};
+use qpair_serve::{BlkOptions, Disk, NbdAddress, NbdExport, Target, TargetOptions};
 use qpair_vhost_user::{VhostUserBlk, VhostUserOptions};
 
 fn status(tid: &str, field: &str) -> Option<String> {
@@ -87,6 +91,50 @@ fn a_thousand_idle_disks_wake_nobody() {
         std::thread::yield_now();
     }
     drop(guests);
+}
+
+/// The descriptor of a ring stays readable after the last request until a poll finds nothing. The
+/// hall of NVMe/TCP once took that for work, and its worker never slept again.
+#[test]
+fn a_worker_sleeps_after_the_requests_of_hosts_and_clients() {
+    const NQN: &str = "nqn.2026-11.invalid.example:idle";
+    let folder =
+        tempfile::Builder::new().prefix("tw").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for interface in [Interface::IoUring, Interface::Libaio, Interface::Posix] {
+        let path = folder.path().join(interface.to_string());
+        let options =
+            FileOptions { create: Some(1 << 20), direct: false, ..FileOptions::new(path) };
+        let Ok(device) = qpair_kernel::open(&options, interface) else {
+            println!("skipped: {interface} cannot be used");
+            continue;
+        };
+        let disk = Disk::new("d", Arc::new(device));
+        let target = Target::new(TargetOptions::default()).unwrap();
+        let any = HostPort { host: "127.0.0.1".into(), port: 0 };
+        let address = target.serve_nvme_tcp(&any, NQN, std::slice::from_ref(&disk)).unwrap();
+        let socket = NbdAddress::Unix(folder.path().join("n"));
+        let export = NbdExport { disk, read_only: false };
+        target.serve_nbd(&socket, vec![export], None).unwrap();
+        let host = NvmeTcpDevice::open(&format!("{address}/{NQN}"), NvmeTcpOptions::default());
+        let client = NbdDevice::open(&format!("{socket}/d"), NbdOptions::default());
+        let peers: [Box<dyn BlockDevice>; 2] = [Box::new(host.unwrap()), Box::new(client.unwrap())];
+        for peer in peers {
+            let arena = Arena::new(4096, 1, peer.info().arena_options()).unwrap();
+            let options = ChannelOptions { depth: 1, arenas: vec![arena.clone()], wake: None };
+            let mut channel = peer.open_channel(&options).unwrap();
+            channel.submit(Request::read(0, 4096, arena.lease().unwrap(), 0)).unwrap();
+            let one = WaitOptions { want: 1, linger: Duration::ZERO, timeout: None };
+            assert_eq!(channel.wait(&mut Vec::new(), one), 1);
+            let tid = target.workers()[0].tid.to_string();
+            let sleeps = || status(&tid, "State").is_some_and(|state| state.starts_with('S'));
+            let mut tries = 0;
+            while !sleeps() {
+                tries += 1;
+                assert!(tries < 1000, "the worker never sleeps after a request to {interface}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The target that tests of `associations.rs` and `target.rs` have.
+//! The target that tests of `associations.rs` and `target.rs` have. `keyed` is the rig of hosts
+//! that have keys.
 
 use qpair_serve::{SocketWay, Target, TargetOptions};
 

@@ -8,16 +8,14 @@
 //!   until then nothing is read.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Instant;
 
 use qpair_block::{Buffer, IoError, Op};
 use qpair_nbd::server::{Negotiation, Settled};
 use qpair_nbd::wire::reply::{put_data, put_end, put_simple};
 use qpair_nbd::wire::{Errno, Request, Style};
-use qpair_tls::Session;
 
-use crate::stream::Output;
+use crate::stream::{Output, Peer, Slots};
 
 /// The most commands of a client under way.
 const COMMANDS_MAX: usize = 256;
@@ -56,19 +54,12 @@ pub(crate) struct Receiving {
 
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: Arc<OwnedFd>,
-    pub(crate) tls: Option<Box<Session>>,
+    /// A client that has said goodbye leaves after its last reply.
+    pub(crate) peer: Peer,
     pub(crate) phase: Phase,
-    pub(crate) since: Instant,
-    /// The last time at which bytes moved, in either direction.
-    pub(crate) moved_at: Instant,
-    /// Bytes that were read and not taken.
-    pub(crate) input: Vec<u8>,
-    pub(crate) output: Output,
     held: Output,
     streaming: Option<usize>,
-    pub(crate) commands: Vec<Option<Command>>,
-    free: Vec<usize>,
+    pub(crate) commands: Slots<Command>,
     /// The command whose parts have not all begun.
     pub(crate) stalled: Option<usize>,
     pub(crate) receiving: Option<Receiving>,
@@ -76,46 +67,33 @@ pub(crate) struct Client {
     pub(crate) skip: u64,
     /// The parts of all commands at the device.
     pub(crate) parts: u32,
-    /// Whether the client has said goodbye: it is disconnected after its last reply.
-    pub(crate) is_leaving: bool,
-    /// Whether the connection has ended. The client stays until its last part ends.
-    pub(crate) is_dead: bool,
-    pub(crate) is_dirty: bool,
-    pub(crate) is_waiting: bool,
-    head: Vec<u8>,
+}
+
+impl AsMut<Peer> for Client {
+    fn as_mut(&mut self) -> &mut Peer {
+        &mut self.peer
+    }
 }
 
 impl Client {
-    pub(crate) fn new(stream: Arc<OwnedFd>, requires_tls: bool) -> Self {
+    pub(crate) fn new(stream: OwnedFd, requires_tls: bool) -> Self {
         let mut greeting = Vec::new();
         let negotiation = match requires_tls {
             true => Negotiation::begin_with_tls(&mut greeting),
             false => Negotiation::begin(&mut greeting),
         };
-        let mut output = Output::default();
-        output.push(&greeting, None);
-        let now = Instant::now();
+        let mut peer = Peer::new(stream, None);
+        peer.output.push(&greeting, None);
         Self {
-            stream,
-            tls: None,
+            peer,
             phase: Phase::Negotiation(Box::new(negotiation)),
-            since: now,
-            moved_at: now,
-            input: Vec::new(),
-            output,
             held: Output::default(),
             streaming: None,
-            commands: Vec::new(),
-            free: Vec::new(),
+            commands: Slots::default(),
             stalled: None,
             receiving: None,
             skip: 0,
             parts: 0,
-            is_leaving: false,
-            is_dead: false,
-            is_dirty: false,
-            is_waiting: false,
-            head: Vec::new(),
         }
     }
 
@@ -135,47 +113,20 @@ impl Client {
         matches!(&self.phase, Phase::Negotiation(it) if it.starts_tls())
     }
 
-    /// Whether bytes wait until the socket takes them.
-    pub(crate) fn has_output(&self) -> bool {
-        !self.output.is_empty() || self.tls.as_ref().is_some_and(|session| session.has_output())
-    }
-
-    pub(crate) fn busy(&self) -> usize {
-        self.commands.len() - self.free.len()
-    }
-
     /// Whether the client's next request or option can be taken.
     pub(crate) fn may_take(&self) -> bool {
         self.stalled.is_none()
-            && !self.is_dead
-            && !self.is_leaving
+            && !self.peer.is_dead
+            && !self.peer.is_leaving
             && !self.starts_tls()
-            && self.busy() < COMMANDS_MAX
-            && self.output.bytes() + self.held.bytes() < OUTPUT_BYTES_MAX
-            && self.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX
+            && self.commands.used() < COMMANDS_MAX
+            && self.peer.output.bytes() + self.held.bytes() < OUTPUT_BYTES_MAX
+            && self.peer.output.heads_bytes() + self.held.heads_bytes() < HEADS_BYTES_MAX
     }
 
     /// Whether the client keeps blocks that others may need.
     pub(crate) fn keeps_blocks(&self) -> bool {
-        self.receiving.is_some() || self.output.has_data()
-    }
-
-    pub(crate) fn add(&mut self, request: Request) -> usize {
-        let command = Some(Command { request, begun: 0, parts: 0, error: None });
-        match self.free.pop() {
-            Some(at) => {
-                self.commands[at] = command;
-                at
-            }
-            None => {
-                self.commands.push(command);
-                self.commands.len() - 1
-            }
-        }
-    }
-
-    pub(crate) fn command(&mut self, at: usize) -> Option<&mut Command> {
-        self.commands.get_mut(at)?.as_mut()
+        self.receiving.is_some() || self.peer.output.has_data()
     }
 
     /// Answers a request without data.
@@ -191,13 +142,9 @@ impl Client {
         put: impl FnOnce(&mut Vec<u8>),
         data: Option<(Buffer, u32)>,
     ) {
-        let mut head = std::mem::take(&mut self.head);
-        put(&mut head);
         let is_held = self.streaming.is_some() && self.streaming != command;
-        let output = if is_held { &mut self.held } else { &mut self.output };
-        output.push(&head, data);
-        head.clear();
-        self.head = head;
+        let output = if is_held { &mut self.held } else { &mut self.peer.output };
+        output.put(put, data);
     }
 
     /// Takes the end of a part. `at` is the part's first byte in the command.
@@ -210,7 +157,7 @@ impl Client {
     ) {
         self.parts -= 1;
         let style = self.style();
-        let Some(command) = self.command(number) else { return };
+        let Some(command) = self.commands.get_mut(number) else { return };
         command.parts -= 1;
         if let Err(error) = result {
             command.error.get_or_insert(Errno::of(error));
@@ -244,7 +191,7 @@ impl Client {
         }
         if let (Some(_), true) = (error, self.streaming == Some(number)) {
             // The reply has promised data that cannot be read.
-            self.is_dead = true;
+            self.peer.is_dead = true;
             return;
         }
         self.answer(cookie, error.map_or(Ok(()), Err));
@@ -253,14 +200,13 @@ impl Client {
 
     /// Forgets a command whose reply is complete.
     pub(crate) fn close(&mut self, number: usize) {
-        self.commands[number] = None;
-        self.free.push(number);
+        self.commands.take(number);
         if self.stalled == Some(number) {
             self.stalled = None;
         }
         if self.streaming == Some(number) {
             self.streaming = None;
-            self.output.append(&mut self.held);
+            self.peer.output.append(&mut self.held);
         }
     }
 }

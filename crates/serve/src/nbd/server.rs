@@ -16,7 +16,7 @@ use crate::workers::{Placed, Workers};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) address: Address,
-    pub(crate) lobby: Lobby,
+    pub(crate) lobby: Arc<Lobby>,
     pub(crate) exports: ExportList,
     /// With it, clients must start TLS.
     pub(crate) tls: Option<TlsServer>,
@@ -62,7 +62,7 @@ impl Server {
         }
         let (door, address) = bind(address)?;
         let count = workers.infos().len();
-        let lobby = Lobby::new(door, count)?;
+        let lobby = Arc::new(Lobby::new(door, count)?);
         let shared = Arc::new(Shared { address, lobby, exports: ExportList(exports), tls });
         let mut server = Self { shared, workers: workers.clone(), halls: Vec::new() };
         for number in 0..count {

@@ -7,8 +7,6 @@
 //! - with an `authentication` that has not succeeded, no other command is carried out.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qpair_block::Buffer;
@@ -17,10 +15,9 @@ use qpair_nvme_device::{AdminState, ControllerOptions, Part};
 use qpair_nvme_tcp::wire::{DataPdu, Digests, End, Receiver, crc32c, put};
 use qpair_nvme_wire::fabrics::{ConnectData, NO_SQ_HEAD};
 use qpair_nvme_wire::{Command as Entry, Completion, Status};
-use qpair_tls::Session;
 
 use super::controller::Seat;
-use crate::stream::Output;
+use crate::stream::{Peer, Slots};
 
 /// The most data of a capsule of an admin queue, and of one before Connect, bytes.
 pub(crate) const ADMIN_CAPSULE_BYTES: u32 = 8192;
@@ -93,25 +90,15 @@ pub(crate) enum Sink {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) stream: Arc<OwnedFd>,
-    /// The TLS of a connection that is not in the open.
-    pub(crate) tls: Option<Box<Session>>,
+    pub(crate) peer: Peer,
     pub(crate) phase: Phase,
     pub(crate) seat: Option<Seat>,
     /// The authentication of a host that must prove who it is.
     pub(crate) authentication: Option<Box<Authentication>>,
     pub(crate) receiver: Receiver,
-    pub(crate) since: Instant,
-    /// The last time at which bytes moved, and at which bytes came.
-    pub(crate) moved_at: Instant,
-    pub(crate) heard_at: Instant,
-    /// Bytes that were read and not taken.
-    pub(crate) input: Vec<u8>,
-    pub(crate) output: Output,
     pub(crate) sink: Sink,
     pub(crate) capsule: Vec<u8>,
-    pub(crate) commands: Vec<Option<Command>>,
-    free: Vec<usize>,
+    pub(crate) commands: Slots<Command>,
     pub(crate) pending: VecDeque<usize>,
     pub(crate) stalled: Option<usize>,
     /// The number of parts at devices.
@@ -120,53 +107,35 @@ pub(crate) struct Connection {
     entries: u32,
     sq_head: u16,
     pub(crate) has_flow_control: bool,
-    /// Whether the connection ends after its last output.
-    pub(crate) is_leaving: bool,
     /// The time by which it ends after its last output, unless the host does so before.
     pub(crate) leaves_by: Option<Instant>,
-    /// Whether the connection has ended. It stays until its last part ends.
-    pub(crate) is_dead: bool,
-    pub(crate) is_dirty: bool,
-    pub(crate) is_waiting: bool,
-    head: Vec<u8>,
+}
+
+impl AsMut<Peer> for Connection {
+    fn as_mut(&mut self) -> &mut Peer {
+        &mut self.peer
+    }
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Arc<OwnedFd>, tls: Option<Box<Session>>) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(peer: Peer) -> Self {
         Self {
-            stream,
-            tls,
+            peer,
             phase: Phase::New,
             seat: None,
             authentication: None,
             receiver: Receiver::new(End::Controller, ADMIN_CAPSULE_BYTES),
-            since: now,
-            moved_at: now,
-            heard_at: now,
-            input: Vec::new(),
-            output: Output::default(),
             sink: Sink::Skip,
             capsule: Vec::new(),
-            commands: Vec::new(),
-            free: Vec::new(),
+            commands: Slots::default(),
             pending: VecDeque::new(),
             stalled: None,
             parts: 0,
             entries: 1,
             sq_head: 0,
             has_flow_control: true,
-            is_leaving: false,
             leaves_by: None,
-            is_dead: false,
-            is_dirty: false,
-            is_waiting: false,
-            head: Vec::new(),
         }
-    }
-
-    pub(crate) fn has_output(&self) -> bool {
-        !self.output.is_empty() || self.tls.as_ref().is_some_and(|session| session.has_output())
     }
 
     /// Whether Connect or the authentication after it has not succeeded.
@@ -192,41 +161,24 @@ impl Connection {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.commands.len() - self.free.len() >= self.entries as usize
+        self.commands.used() >= self.entries as usize
     }
 
     /// Whether the next PDU can be taken.
     pub(crate) fn may_take(&self) -> bool {
-        !self.is_dead
-            && !self.is_leaving
+        !self.peer.is_dead
+            && !self.peer.is_leaving
             && self.stalled.is_none()
             && !matches!(self.phase, Phase::Deferred(..))
-            && self.output.bytes() < OUTPUT_BYTES_MAX
-            && self.output.heads_bytes() < HEADS_BYTES_MAX
+            && self.peer.output.bytes() < OUTPUT_BYTES_MAX
+            && self.peer.output.heads_bytes() < HEADS_BYTES_MAX
     }
 
     /// Whether the connection keeps blocks while the host is to act.
     pub(crate) fn keeps_blocks(&self) -> bool {
         let receives = |it: &Command| it.stage == Stage::Away && it.filled < it.len;
-        self.output.has_data()
-            || self.commands.iter().flatten().any(|it| it.block.is_some() && receives(it))
-    }
-
-    pub(crate) fn add(&mut self, command: Command) -> usize {
-        match self.free.pop() {
-            Some(at) => {
-                self.commands[at] = Some(command);
-                at
-            }
-            None => {
-                self.commands.push(Some(command));
-                self.commands.len() - 1
-            }
-        }
-    }
-
-    pub(crate) fn command(&mut self, number: usize) -> Option<&mut Command> {
-        self.commands.get_mut(number)?.as_mut()
+        self.peer.output.has_data()
+            || self.commands.iter().any(|(_, it)| it.block.is_some() && receives(it))
     }
 
     fn digests(&self) -> Digests {
@@ -235,11 +187,8 @@ impl Connection {
 
     /// Appends a PDU without data.
     pub(crate) fn push(&mut self, put: impl FnOnce(&mut Vec<u8>, Digests)) {
-        let mut head = std::mem::take(&mut self.head);
-        put(&mut head, self.digests());
-        self.output.push(&head, None);
-        head.clear();
-        self.head = head;
+        let digests = self.digests();
+        self.peer.output.put(|head| put(head, digests), None);
     }
 
     /// Notes that a command has left the submission queue.
@@ -260,7 +209,6 @@ impl Connection {
     /// Appends data for the host, and the response of its command.
     pub(crate) fn send_data(&mut self, cid: u16, data: Result<(Buffer, u32), &[u8]>) {
         let digests = self.digests();
-        let mut head = std::mem::take(&mut self.head);
         let bytes = match &data {
             Ok((block, len)) => block.as_slice().get(..*len as usize).unwrap_or_default(),
             Err(bytes) => bytes,
@@ -268,20 +216,19 @@ impl Connection {
         let is_success = !self.has_flow_control;
         let pdu =
             DataPdu { cid, tag: 0, offset: 0, len: bytes.len() as u32, is_last: true, is_success };
-        put::c2h_data(&mut head, digests, &pdu);
         let sum = digests.data.then(|| crc32c(bytes).to_le_bytes());
-        match data {
-            Ok(block) => self.output.push(&head, Some(block)),
-            Err(bytes) => {
-                head.extend(bytes);
-                self.output.push(&head, None);
-            }
-        }
+        let (small, block) = match data {
+            Ok(block) => (&[][..], Some(block)),
+            Err(bytes) => (bytes, None),
+        };
+        let put = |head: &mut Vec<u8>| {
+            put::c2h_data(head, digests, &pdu);
+            head.extend(small);
+        };
+        self.peer.output.put(put, block);
         if let Some(sum) = sum {
-            self.output.push(&sum, None);
+            self.peer.output.push(&sum, None);
         }
-        head.clear();
-        self.head = head;
         if !is_success {
             self.respond(cid, Status::SUCCESS, 0);
         }
@@ -296,8 +243,6 @@ impl Connection {
 
     /// Forgets a command that has ended. Returns its identifier.
     pub(crate) fn close(&mut self, number: usize) -> Option<u16> {
-        let command = self.commands.get_mut(number)?.take()?;
-        self.free.push(number);
-        Some(command.entry.cid())
+        Some(self.commands.take(number)?.entry.cid())
     }
 }

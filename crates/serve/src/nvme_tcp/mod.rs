@@ -5,7 +5,7 @@ mod connection;
 mod controller;
 mod directory;
 mod hall;
-mod keys;
+mod places;
 mod portal;
 mod serving;
 

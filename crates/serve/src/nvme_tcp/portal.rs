@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qpair_block::Result;
-use qpair_memory::locks::Mutex;
 use qpair_nvme_tcp::HostPort;
 use qpair_nvme_wire::ana::AnaState;
 use qpair_tls::PskServer;
@@ -12,32 +11,22 @@ use qpair_tls::PskServer;
 use super::controller::Controllers;
 use super::directory::Directory;
 use super::hall::Hall;
-use super::keys::Keys;
+use super::places::{Place, Places};
 use crate::nvmf::{Post, Subsystem};
 use crate::stream::{Door, Lobby};
 use crate::unit::Unit;
 use crate::workers::{Placed, Workers};
 
-/// A subsystem of a portal, with the post of each hall.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) subsystem: Arc<Subsystem>,
-    pub(crate) posts: Vec<Arc<Post>>,
-    /// The state of the way by this portal to the namespaces, and the number of its changes.
-    pub(crate) ana: (AnaState, u64),
-}
-
 /// The parts of a portal that its halls share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) address: HostPort,
-    pub(crate) lobby: Lobby,
+    pub(crate) lobby: Arc<Lobby>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) controllers: Controllers,
     /// The TLS of all connections; `None`: they are in the open.
     pub(crate) tls: Option<PskServer>,
-    pub(crate) keys: Keys,
-    places: Arc<Mutex<Vec<Place>>>,
+    pub(crate) places: Arc<Places>,
     /// A number that is incremented with each change of the places.
     version: AtomicU64,
 }
@@ -47,19 +36,8 @@ impl Shared {
         self.version.load(Ordering::Acquire)
     }
 
-    pub(crate) fn places(&self) -> Vec<Place> {
-        self.places.lock().clone()
-    }
-
-    /// Returns the subsystem of a name.
-    pub(crate) fn find(&self, nqn: &str) -> Option<Arc<Subsystem>> {
-        let places = self.places.lock();
-        let found = places.iter().find(|it| it.subsystem.nqn == nqn);
-        found.map(|it| it.subsystem.clone())
-    }
-
     fn change(&self, change: impl FnOnce(&mut Vec<Place>)) {
-        change(&mut self.places.lock());
+        change(&mut self.places.0.lock());
         self.version.fetch_add(1, Ordering::AcqRel);
         self.lobby.wake();
     }
@@ -84,18 +62,16 @@ impl Portal {
         directory: &Arc<Directory>,
         workers: &Arc<Workers>,
     ) -> Result<Self> {
-        let places = Arc::<Mutex<Vec<Place>>>::default();
-        let keys = Keys(places.clone());
-        let tls = requires_tls.then(|| PskServer::new(Arc::new(keys.clone()))).transpose()?;
+        let places = Arc::<Places>::default();
+        let tls = requires_tls.then(|| PskServer::new(places.clone())).transpose()?;
         let (door, port) = Door::tcp(&address.host, address.port)?;
         let count = workers.infos().len();
         let shared = Arc::new(Shared {
             address: HostPort { host: address.host.clone(), port },
-            lobby: Lobby::new(door, count)?,
+            lobby: Arc::new(Lobby::new(door, count)?),
             directory: directory.clone(),
             controllers: Controllers::new(directory.numbers.clone()),
             tls,
-            keys,
             places,
             version: AtomicU64::new(0),
         });
@@ -126,11 +102,11 @@ impl Portal {
 
     /// Whether hosts reach the subsystem here.
     pub(crate) fn has(&self, subsystem: &Arc<Subsystem>) -> bool {
-        self.shared.places.lock().iter().any(|it| Arc::ptr_eq(&it.subsystem, subsystem))
+        self.shared.places.0.lock().iter().any(|it| Arc::ptr_eq(&it.subsystem, subsystem))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.shared.places.lock().is_empty()
+        self.shared.places.0.lock().is_empty()
     }
 
     /// Serves a subsystem.
@@ -151,7 +127,7 @@ impl Portal {
 
     /// Returns the state of the way by this portal to a subsystem's namespaces.
     pub(crate) fn ana(&self, subsystem: &Arc<Subsystem>) -> Option<AnaState> {
-        let places = self.shared.places.lock();
+        let places = self.shared.places.0.lock();
         let found = places.iter().find(|it| Arc::ptr_eq(&it.subsystem, subsystem));
         found.map(|place| place.ana.0)
     }
@@ -186,7 +162,7 @@ impl Portal {
 
 impl Drop for Portal {
     fn drop(&mut self) {
-        for place in self.shared.places() {
+        for place in self.shared.places.all() {
             self.remove(&place.subsystem);
         }
         for placed in self.halls.drain(..) {

@@ -23,6 +23,8 @@ pub(crate) struct Output {
     waiting: Outgoing,
     /// The replies before them that a ring is sending.
     away: Option<Away>,
+    /// The memory for a header.
+    head: Vec<u8>,
 }
 
 impl Output {
@@ -46,6 +48,13 @@ impl Output {
 
     pub(crate) fn push(&mut self, head: &[u8], data: Option<(Buffer, u32)>) {
         self.waiting.push(head, data);
+    }
+
+    /// Appends a reply whose header `put` writes.
+    pub(crate) fn put(&mut self, put: impl FnOnce(&mut Vec<u8>), data: Option<(Buffer, u32)>) {
+        put(&mut self.head);
+        self.waiting.push(&self.head, data);
+        self.head.clear();
     }
 
     /// Appends the entries of another output, of which nothing was sent.

@@ -10,16 +10,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_kernel::{Outgoing, Received, SocketEvent, SocketRing};
-use qpair_tls::Session;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
-use super::output::Output;
+use super::peer::Peer;
 
 /// The bytes that are read from a socket of the epoll set at once.
 const STAGING_BYTES: usize = 256 << 10;
@@ -99,15 +98,6 @@ pub(crate) enum Arrival {
     Moved(usize),
     /// A send has ended.
     Sent(Outgoing, io::Result<usize>),
-}
-
-/// The use of an arrival.
-#[derive(Debug)]
-pub(crate) enum Taken {
-    Nothing,
-    /// Bytes on the way have moved.
-    Sent,
-    Bytes(Bytes),
 }
 
 /// Bytes from a client.
@@ -315,42 +305,47 @@ impl Sockets {
         is_found
     }
 
-    /// Takes an arrival: bytes that have come, which `read` reads if the socket is only known to be
-    /// readable, or the end of a send of `output`. [`Sockets::give_back`] takes the bytes back.
+    /// Takes an arrival: bytes that have come, which [`Sockets::give_back`] takes back, or the end
+    /// of a send.
     ///
     /// # Errors
-    /// The socket's, and `UnexpectedEof` at the end.
-    pub(crate) fn take(
+    /// The socket's, those of [`Peer::receive`], and `UnexpectedEof` at the end.
+    pub(super) fn take(
         &mut self,
         arrival: Arrival,
-        output: &mut Output,
+        peer: &mut Peer,
         len_max: usize,
-        read: impl FnOnce(&mut [u8]) -> io::Result<Option<usize>>,
-    ) -> io::Result<Taken> {
-        let is_moved = |sent: usize| if sent > 0 { Taken::Sent } else { Taken::Nothing };
-        match arrival {
-            Arrival::Received(bytes) => {
-                Ok(bytes?.map_or(Taken::Nothing, |bytes| Taken::Bytes(Bytes::Received(bytes))))
-            }
-            Arrival::Readable => {
-                let mut staging = std::mem::take(&mut self.staging);
-                staging.resize(STAGING_BYTES, 0);
-                let read = read(&mut staging[..len_max.min(STAGING_BYTES)]);
-                if let Ok(Some(len @ 1..)) = read {
-                    return Ok(Taken::Bytes(Bytes::Staged(staging, len)));
-                }
-                self.staging = staging;
-                match read? {
-                    Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-                    None => Ok(Taken::Nothing),
-                }
-            }
-            Arrival::Writable => Ok(Taken::Nothing),
-            Arrival::Moved(sent) => Ok(is_moved(sent)),
+    ) -> io::Result<Option<Bytes>> {
+        let (bytes, sent) = match arrival {
+            Arrival::Received(bytes) => (bytes?.map(Bytes::Received), 0),
+            Arrival::Readable => (self.read(peer, len_max)?, 0),
+            Arrival::Writable => (None, 0),
+            Arrival::Moved(sent) => (None, sent),
             Arrival::Sent(rest, sent) => {
-                output.come_back(rest);
-                sent.map(is_moved)
+                peer.output.come_back(rest);
+                (None, sent?)
             }
+        };
+        if bytes.is_some() || sent > 0 {
+            peer.moved_at = Instant::now();
+        }
+        if bytes.is_some() {
+            peer.heard_at = peer.moved_at;
+        }
+        Ok(bytes)
+    }
+
+    fn read(&mut self, peer: &mut Peer, len_max: usize) -> io::Result<Option<Bytes>> {
+        let mut staging = std::mem::take(&mut self.staging);
+        staging.resize(STAGING_BYTES, 0);
+        let read = peer.receive(&mut staging[..len_max.min(STAGING_BYTES)]);
+        if let Ok(Some(len @ 1..)) = read {
+            return Ok(Some(Bytes::Staged(staging, len)));
+        }
+        self.staging = staging;
+        match read? {
+            Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            None => Ok(None),
         }
     }
 
@@ -365,13 +360,8 @@ impl Sockets {
     ///
     /// # Errors
     /// The socket's, if the client has gone.
-    pub(crate) fn send(
-        &mut self,
-        slot: usize,
-        stream: &OwnedFd,
-        tls: Option<&mut Session>,
-        output: &mut Output,
-    ) -> io::Result<usize> {
+    pub(super) fn send(&mut self, slot: usize, peer: &mut Peer) -> io::Result<usize> {
+        let Peer { stream, tls, output, .. } = peer;
         match (self.places[slot], &mut self.ring, tls) {
             (Place::Ring, Some(ring), _) => {
                 output.send_away(|outgoing| ring.send(slot, outgoing));
@@ -391,24 +381,5 @@ impl Sockets {
     /// Whether nothing is left to do before the descriptor polls readable.
     pub(crate) fn may_sleep(&mut self) -> bool {
         self.ring.as_mut().is_none_or(|ring| !ring.is_busy())
-    }
-}
-
-/// Reads what a socket has. Returns `None` if that is nothing.
-///
-/// # Errors
-/// The socket's, and those of [`Session::receive`].
-pub(crate) fn receive(
-    stream: &OwnedFd,
-    tls: Option<&mut Session>,
-    buffer: &mut [u8],
-) -> io::Result<Option<usize>> {
-    if let Some(session) = tls {
-        return session.receive(stream, buffer);
-    }
-    match recv(stream, buffer, RecvFlags::DONTWAIT) {
-        Ok((_, count)) => Ok(Some(count)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(errno) => Err(errno.into()),
     }
 }

@@ -2,18 +2,16 @@
 //!
 //! Invariants:
 //! - a part of a command has a head of its lane from before its data arrives until it has ended;
-//! - a client with parts at a device stays in its slot, also after its connection has ended;
-//! - a client that waits for a head or a block is in `waiting`, in the order of arrival.
+//! - a client with parts at a device stays in its slot, also after its connection has ended.
 //!
-//! A turn reads the sockets (`input`), begins parts of commands and takes those that have ended
-//! (`parts`), and sends replies (`rounds`).
+//! A turn takes requests (`input`), begins parts of commands and takes those that have ended
+//! (`parts`). `rounds` has what is NBD's in the rounds of `stream`, which read and send.
 
 mod input;
 mod parts;
 mod rounds;
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,33 +21,23 @@ use tracing::warn;
 use super::client::Client;
 use super::server::Shared;
 use crate::queue::End;
-use crate::stream::{News, OTHER, Pool, SocketWay, Sockets};
+use crate::stream::{OTHER, Peers, Pool, Rounds, SocketWay};
 use crate::unit::{Stopped, Unit};
 use parts::ExportLane;
 
 /// The interval of looks at the times of clients.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The events of the hall's own: new clients; and the first of those of lanes.
-const POST: u64 = u64::MAX;
-const DOOR: u64 = u64::MAX - 1;
+/// The first of the events of lanes.
 const LANES: u64 = OTHER;
 
 pub(crate) struct Hall {
     shared: Arc<Shared>,
-    number: usize,
-    sockets: Sockets,
-    news: Vec<News>,
     pool: Pool,
     lanes: Vec<Option<ExportLane>>,
-    clients: Vec<Option<Box<Client>>>,
-    free: Vec<usize>,
+    clients: Peers<Client>,
     ended: Vec<End>,
-    dirty: Vec<usize>,
-    waiting: VecDeque<usize>,
     negotiating: usize,
     looked_at: Instant,
-    /// Whether the listening socket is not watched until the next look at times.
-    door_rests: bool,
 }
 
 impl Hall {
@@ -59,64 +47,32 @@ impl Hall {
     /// `Limit` if there is no memory or no descriptor; the errors of opening a ring.
     pub(crate) fn start(shared: Arc<Shared>, number: usize, way: SocketWay) -> Result<Box<Self>> {
         // All clients of a server with TLS have it, and none has use for a ring.
-        let sockets = Sockets::new(if shared.tls.is_some() { SocketWay::Epoll } else { way })?;
-        sockets.watch_other(shared.lobby.posts[number].wake.as_fd(), POST)?;
-        if number == 0 {
-            sockets.watch_other(shared.lobby.door.as_fd(), DOOR)?;
-        }
+        let way = if shared.tls.is_some() { SocketWay::Epoll } else { way };
+        let clients = Peers::new(shared.lobby.clone(), number, way)?;
         let exports = &shared.exports.0;
         let is_shared = exports.iter().any(|it| it.disk.device.info().shared_memory);
         Ok(Box::new(Self {
             pool: Pool::new(is_shared)?,
             lanes: exports.iter().map(|_| None).collect(),
             shared,
-            number,
-            sockets,
-            news: Vec::new(),
-            clients: Vec::new(),
-            free: Vec::new(),
+            clients,
             ended: Vec::new(),
-            dirty: Vec::new(),
-            waiting: VecDeque::new(),
             negotiating: 0,
             looked_at: Instant::now(),
-            door_rests: false,
         }))
-    }
-
-    /// Notes that a client is to be looked at in this turn.
-    fn soil(&mut self, slot: usize) {
-        if let Some(client) = &mut self.clients[slot]
-            && !std::mem::replace(&mut client.is_dirty, true)
-        {
-            self.dirty.push(slot);
-        }
-    }
-
-    /// Stops watching the listening socket, or watches it again.
-    fn rest_door(&mut self, rests: bool) {
-        self.door_rests = rests;
-        self.sockets.rest_other(self.shared.lobby.door.as_fd(), DOOR, rests);
     }
 
     /// Disconnects a client that breaks the protocol.
     fn send_away(&mut self, slot: usize, why: &str) {
         let address = &self.shared.address;
         warn!(name: "left", %address, error = why, "a client of NBD was sent away");
-        self.end_client(slot);
-    }
-
-    fn end_client(&mut self, slot: usize) {
-        if let Some(client) = &mut self.clients[slot] {
-            client.is_dead = true;
-        }
-        self.soil(slot);
+        self.clients.end(slot);
     }
 }
 
 impl Unit for Hall {
     fn completion_fd(&mut self) -> Result<Option<BorrowedFd<'_>>> {
-        Ok(Some(self.sockets.fd()))
+        Ok(Some(self.clients.sockets.fd()))
     }
 
     fn is_busy(&self) -> bool {
@@ -126,10 +82,10 @@ impl Unit for Hall {
     fn turn(&mut self) -> bool {
         let mut progress = self.listen_to_sockets();
         progress |= self.settle();
-        progress |= !self.dirty.is_empty();
+        progress |= self.clients.has_dirty();
         self.attend();
         self.look_at_times();
-        progress | self.sockets.submit()
+        progress | self.clients.sockets.submit()
     }
 
     fn listen(&mut self) -> bool {
@@ -137,7 +93,7 @@ impl Unit for Hall {
             return false;
         }
         self.lanes.iter_mut().flatten().for_each(|it| it.lane.rest());
-        self.dirty.is_empty() && self.sockets.may_sleep()
+        self.clients.may_sleep()
     }
 
     fn be_quiet(&mut self) {}
@@ -147,7 +103,7 @@ impl Unit for Hall {
     }
 
     fn nap(&self) -> Option<Duration> {
-        let looks = self.negotiating > 0 || !self.waiting.is_empty() || self.door_rests;
+        let looks = self.negotiating > 0 || self.clients.tries_again();
         looks.then_some(LOOK_EVERY)
     }
 

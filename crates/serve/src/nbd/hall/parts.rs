@@ -8,7 +8,7 @@ use qpair_nbd::wire::request::flag;
 use qpair_nbd::wire::{BASE_ALLOCATION_ID, Kind, Request};
 
 use super::{Hall, LANES};
-use crate::nbd::client::Receiving;
+use crate::nbd::client::{Command, Receiving};
 use crate::queue::{End, Job, Lane};
 use crate::stream::LARGE_BYTES;
 
@@ -41,7 +41,7 @@ impl Hall {
         let disk = &self.shared.exports.0[export].disk;
         let mut lane = Lane::open_with(disk, &self.pool.arenas(), HEADS)?;
         if let Some(completion) = lane.completion_fd()? {
-            self.sockets.watch_other(completion, LANES + export as u64)?;
+            self.clients.sockets.watch_other(completion, LANES + export as u64)?;
         }
         let parts = (0..HEADS).map(|_| None).collect();
         self.lanes[export] = Some(ExportLane { lane, parts, free: (0..HEADS).rev().collect() });
@@ -63,9 +63,9 @@ impl Hall {
                 }) else {
                     continue;
                 };
-                if let Some(client) = &mut self.clients[part.client] {
+                if let Some(client) = self.clients.all.get_mut(part.client) {
                     client.end_part(part.command, (part.at, part.len, job.op), list, result);
-                    self.soil(part.client);
+                    self.clients.soil(part.client);
                 }
             }
         }
@@ -75,7 +75,7 @@ impl Hall {
 
     /// Begins a request.
     pub(super) fn begin(&mut self, slot: usize, request: Request) {
-        let Some(client) = &mut self.clients[slot] else { return };
+        let Some(client) = self.clients.all.get_mut(slot) else { return };
         let Some(settled) = client.settled() else { return };
         let export = &self.shared.exports.0[settled.export];
         let limits = export.limits(settled.has_status);
@@ -92,7 +92,8 @@ impl Hall {
                 client.push(None, put, None);
             }
             Checked::Execute => {
-                let command = client.add(request);
+                let command =
+                    client.commands.add(Command { request, begun: 0, parts: 0, error: None });
                 client.stalled = Some(command);
                 self.advance(slot);
             }
@@ -101,19 +102,19 @@ impl Hall {
                 client.skip = request.payload_bytes(is_extended);
                 client.answer(request.cookie, Err(errno));
             }
-            Checked::Leave => client.is_leaving = true,
+            Checked::Leave => client.peer.is_leaving = true,
             Checked::Disconnect(why) => self.send_away(slot, why),
         }
     }
 
     /// Begins the parts of a client's stalled command, as many as can be at the device.
     pub(super) fn advance(&mut self, slot: usize) {
-        let Some(client) = &mut self.clients[slot] else { return };
+        let Some(client) = self.clients.all.get_mut(slot) else { return };
         let (Some(number), Some(settled)) = (client.stalled, client.settled()) else { return };
         let is_simple = settled.style == qpair_nbd::wire::Style::Simple;
         let Some(it) = &mut self.lanes[settled.export] else { return };
-        while !client.is_dead && client.receiving.is_none() {
-            let Some(command) = client.command(number) else { return };
+        while !client.peer.is_dead && client.receiving.is_none() {
+            let Some(command) = client.commands.get_mut(number) else { return };
             let Request { kind, flags, offset, len, .. } = command.request;
             let left = len - command.begun;
             let most = if kind == Kind::Read && is_simple { 1 } else { PARTS_MAX };
@@ -132,10 +133,7 @@ impl Hall {
             let needs_block = matches!(op, Op::Read | Op::Write);
             let block = if needs_block { self.pool.lease(part) } else { None };
             if it.free.is_empty() || needs_block && block.is_none() {
-                if !std::mem::replace(&mut client.is_waiting, true) {
-                    self.waiting.push_back(slot);
-                }
-                return;
+                return self.clients.wait(slot);
             }
             let (Some(head), at) = (it.free.pop(), command.begun) else { return };
             command.begun += u64::from(part);
@@ -144,7 +142,7 @@ impl Hall {
                 (Op::Write, Some(block)) => {
                     // Counted already: the other parts may end before its data has come.
                     command.parts += 1;
-                    let (command, since) = (number, client.moved_at);
+                    let (command, since) = (number, client.peer.moved_at);
                     client.receiving =
                         Some(Receiving { command, head, block, len: part, filled: 0, since });
                     return;
@@ -169,7 +167,7 @@ impl Hall {
 
     /// Takes the data of a write, and begins its part when the data is complete.
     pub(super) fn receive(&mut self, slot: usize, rest: &mut &[u8]) {
-        let Some(client) = &mut self.clients[slot] else { return };
+        let Some(client) = self.clients.all.get_mut(slot) else { return };
         let (Some(mut receiving), Some(settled)) = (client.receiving.take(), client.settled())
         else {
             return;
@@ -183,7 +181,7 @@ impl Hall {
             return;
         }
         let Receiving { command: number, head, block, len, .. } = receiving;
-        let Some(command) = client.command(number) else { return };
+        let Some(command) = client.commands.get_mut(number) else { return };
         let Request { flags, offset, len: all, .. } = command.request;
         let at = command.begun - u64::from(len);
         let is_begun = command.begun >= all;

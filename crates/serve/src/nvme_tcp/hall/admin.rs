@@ -44,7 +44,7 @@ type Answered = Result<Answer, Status>;
 impl Hall {
     pub(super) fn execute_admin(&mut self, slot: usize, entry: &Entry) {
         let answered = self.answer_admin(slot, entry);
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         match answered {
             Ok(Answer::Data(data)) => it.send_data(entry.cid(), Err(&data)),
             Ok(Answer::Done(result)) => it.respond(entry.cid(), Status::SUCCESS, result),
@@ -52,12 +52,12 @@ impl Hall {
             Err(status) => it.respond(entry.cid(), status, 0),
         }
         self.send_events(slot);
-        self.soil(slot);
+        self.connections.soil(slot);
     }
 
     fn answer_admin(&mut self, slot: usize, entry: &Entry) -> Answered {
         let shared = self.shared.clone();
-        let Some(it) = &mut self.connections[slot] else { return Ok(Answer::Held) };
+        let Some(it) = self.connections.all.get_mut(slot) else { return Ok(Answer::Held) };
         let Some(controller) = it.seat.as_ref().map(|seat| seat.controller.clone()) else {
             return Err(Status::COMMAND_SEQUENCE_ERROR);
         };
@@ -123,20 +123,20 @@ impl Hall {
 
     /// Answers requests that wait for events which have happened.
     pub(super) fn send_events(&mut self, slot: usize) {
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         while let Some((cid, status, result)) =
             it.admin().and_then(|it| it.state.events.take_next())
         {
             it.respond(cid, status, result.into());
         }
-        self.soil(slot);
+        self.connections.soil(slot);
     }
 
     /// Tells hosts of the discovery subsystem that its log has changed.
     pub(super) fn tell_of_discovery(&mut self) {
         let generation = self.shared.directory.generation();
-        for slot in 0..self.connections.len() {
-            let Some(it) = &mut self.connections[slot] else { continue };
+        for slot in 0..self.connections.all.end() {
+            let Some(it) = self.connections.all.get_mut(slot) else { continue };
             let is_discovery =
                 it.seat.as_ref().is_some_and(|seat| seat.controller.subsystem.is_none());
             let Some(admin) = it.admin().filter(|it| is_discovery && it.generation != generation)
@@ -152,10 +152,10 @@ impl Hall {
 
     /// Ends the connections whose controllers have ended, or whose queues are cut.
     pub(super) fn cut_connections(&mut self) {
-        for slot in 0..self.connections.len() {
-            let it = self.connections[slot].as_ref();
+        for slot in 0..self.connections.all.end() {
+            let it = self.connections.all.get(slot);
             if it.and_then(|it| it.seat.as_ref()).is_some_and(|seat| seat.is_over()) {
-                self.end(slot);
+                self.connections.end(slot);
             }
         }
     }
@@ -279,7 +279,7 @@ fn set_features(admin: &mut Admin, controller: &Controller, entry: &Entry) -> An
 /// Returns the address at which a host has reached this machine.
 fn local_address(it: &Connection) -> String {
     use std::net::SocketAddr;
-    let found = rustix::net::getsockname(&it.stream).ok();
+    let found = rustix::net::getsockname(&it.peer.stream).ok();
     let address = found.and_then(|address| SocketAddr::try_from(address).ok());
     address.map_or(String::new(), |address| address.ip().to_string())
 }
@@ -289,7 +289,7 @@ impl Connection {
     pub(super) fn keep_alive_end(&self) -> Option<Instant> {
         match &self.phase {
             crate::nvme_tcp::connection::Phase::Admin(admin) if !admin.keep_alive.is_zero() => {
-                Some(self.heard_at + admin.keep_alive)
+                Some(self.peer.heard_at + admin.keep_alive)
             }
             _ => None,
         }

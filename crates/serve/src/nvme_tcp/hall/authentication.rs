@@ -35,7 +35,7 @@ impl Connection {
 impl Hall {
     /// Takes a command of a queue with an authentication, with `data` bytes in its capsule.
     pub(super) fn take_authentication(&mut self, slot: usize, entry: Entry, data: u32) {
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         it.take_entry();
         let is_send = entry.fctype() == fctype::AUTHENTICATION_SEND;
         let refused = match entry.sgl() {
@@ -64,13 +64,13 @@ impl Hall {
             }
             None => return self.authenticate(slot, &entry, &[]),
         }
-        self.soil(slot);
+        self.connections.soil(slot);
     }
 
     /// Carries out a command of the authentication.
     pub(super) fn authenticate(&mut self, slot: usize, entry: &Entry, message: &[u8]) {
         let address = &self.shared.address;
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         let Some(authentication) = &mut it.authentication else { return };
         let was_authenticated = authentication.is_authenticated();
         let answer = match entry.fctype() {
@@ -103,7 +103,7 @@ impl Hall {
                 info!(name: "authenticated", %address, host, "a host of NVMe/TCP has proved who it is");
             }
         }
-        it.is_leaving |= has_failed;
-        self.soil(slot);
+        it.peer.is_leaving |= has_failed;
+        self.connections.soil(slot);
     }
 }

@@ -32,7 +32,7 @@ struct Shape {
 impl Hall {
     /// Begins a command of an I/O queue, with `data` bytes in its capsule.
     pub(super) fn begin(&mut self, slot: usize, entry: Entry, data: u32) -> Result<(), Fault> {
-        let Some(it) = &mut self.connections[slot] else { return Ok(()) };
+        let Some(it) = self.connections.all.get_mut(slot) else { return Ok(()) };
         if it.is_full() {
             return Err(Fault::new(fes::LIMIT, 0, "a queue has more commands than entries"));
         }
@@ -41,28 +41,28 @@ impl Hall {
         if entry.opcode() == FABRICS {
             let is_end = entry.fctype() == fctype::DISCONNECT;
             let status = if is_end { Status::SUCCESS } else { Status::COMMAND_SEQUENCE_ERROR };
-            it.is_leaving = is_end;
+            it.peer.is_leaving = is_end;
             it.respond(cid, status, 0);
-            self.soil(slot);
+            self.connections.soil(slot);
             return Ok(());
         }
         let shape = self.shape(slot, &entry, data);
-        let Some(it) = &mut self.connections[slot] else { return Ok(()) };
+        let Some(it) = self.connections.all.get_mut(slot) else { return Ok(()) };
         let shape = match shape {
             Err(status) => {
                 it.respond(cid, status, 0);
-                self.soil(slot);
+                self.connections.soil(slot);
                 return Ok(());
             }
             Ok(None) => {
                 it.respond(cid, Status::SUCCESS, 0);
-                self.soil(slot);
+                self.connections.soil(slot);
                 return Ok(());
             }
             Ok(Some(shape)) => shape,
         };
         let receives = shape.len > 0 && !shape.is_towards_host;
-        let number = it.add(Command {
+        let number = it.commands.add(Command {
             entry,
             stage: if receives { Stage::Data } else { Stage::Part },
             part: shape.part,
@@ -89,7 +89,7 @@ impl Hall {
         if !entry.is_single_with_sgl() {
             return Err(Status::INVALID_FIELD);
         }
-        let seat = self.connections[slot].as_ref().and_then(|it| it.seat.as_ref());
+        let seat = self.connections.all.get(slot).and_then(|it| it.seat.as_ref());
         let subsystem = seat.and_then(|seat| seat.controller.subsystem.as_ref());
         let space = find(&mut self.spaces, subsystem).ok_or(Status::INVALID_NAMESPACE)?;
         match space.ana.0 {
@@ -141,9 +141,9 @@ impl Hall {
 
     /// Finds a block for the data of a capsule.
     pub(super) fn unstall(&mut self, slot: usize) {
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         let Some(number) = it.stalled else { return };
-        let Some(command) = it.command(number) else { return };
+        let Some(command) = it.commands.get_mut(number) else { return };
         let block = pool(&mut self.pool).ok().and_then(|pool| pool.lease(command.len));
         if block.is_some() {
             command.block = block;
@@ -151,22 +151,14 @@ impl Hall {
             it.stalled = None;
             it.sink = Sink::Command(number);
         } else {
-            self.wait(slot);
-        }
-    }
-
-    fn wait(&mut self, slot: usize) {
-        if let Some(it) = &mut self.connections[slot]
-            && !std::mem::replace(&mut it.is_waiting, true)
-        {
-            self.waiting.push_back(slot);
+            self.connections.wait(slot);
         }
     }
 
     /// Takes the end of a PDU's data for a command.
     pub(super) fn end_command_data(&mut self, slot: usize, number: usize) {
-        let Some(it) = &mut self.connections[slot] else { return };
-        let Some(command) = it.command(number) else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
+        let Some(command) = it.commands.get_mut(number) else { return };
         if command.filled < command.len {
             return;
         }
@@ -175,7 +167,7 @@ impl Hall {
         }
         if let Some(status) = command.failed {
             it.finish(number, status);
-            return self.soil(slot);
+            return self.connections.soil(slot);
         }
         if command.part.is_none() {
             let mut bytes = vec![0; command.len as usize];
@@ -194,18 +186,18 @@ impl Hall {
             match planned {
                 Ok(Some(Planned { first, mut then })) => {
                     then.reverse();
-                    let Some(command) = it.command(number) else { return };
+                    let Some(command) = it.commands.get_mut(number) else { return };
                     (command.part, command.rest) = (Some(first), then);
                     // No more data moves.
                     (command.len, command.filled) = (0, 0);
                 }
                 other => {
                     it.finish(number, other.err().unwrap_or(Status::SUCCESS));
-                    return self.soil(slot);
+                    return self.connections.soil(slot);
                 }
             }
         }
-        if let Some(command) = it.command(number) {
+        if let Some(command) = it.commands.get_mut(number) {
             command.stage = Stage::Part;
         }
         it.pending.push_back(number);
@@ -215,12 +207,12 @@ impl Hall {
     /// Moves pending commands on, as many as can be.
     pub(super) fn advance(&mut self, slot: usize) {
         loop {
-            let Some(it) = &mut self.connections[slot] else { return };
-            if it.is_dead {
+            let Some(it) = self.connections.all.get_mut(slot) else { return };
+            if it.peer.is_dead {
                 return;
             }
             let Some(&number) = it.pending.front() else { return };
-            let Some(command) = it.command(number) else {
+            let Some(command) = it.commands.get_mut(number) else {
                 it.pending.pop_front();
                 continue;
             };
@@ -230,9 +222,9 @@ impl Hall {
                 Stage::Away => true,
             };
             if !has_moved {
-                return self.wait(slot);
+                return self.connections.wait(slot);
             }
-            if let Some(it) = &mut self.connections[slot] {
+            if let Some(it) = self.connections.all.get_mut(slot) {
                 it.pending.pop_front();
             }
         }
@@ -240,8 +232,8 @@ impl Hall {
 
     /// Asks for the data of a command. Returns false if there is no block for it.
     fn grant(&mut self, slot: usize, number: usize) -> bool {
-        let Some(it) = &mut self.connections[slot] else { return true };
-        let Some(command) = it.command(number) else { return true };
+        let Some(it) = self.connections.all.get_mut(slot) else { return true };
+        let Some(command) = it.commands.get_mut(number) else { return true };
         let is_small = command.len <= SMALL_BYTES;
         if is_small && self.small_grants >= SMALL_GRANTS_MAX {
             return false;
@@ -257,18 +249,19 @@ impl Hall {
         let (cid, len) = (command.entry.cid(), command.len);
         let r2t = R2t { cid, tag: number as u16, offset: 0, len };
         it.push(|head, digests| put::r2t(head, digests, &r2t));
-        self.soil(slot);
+        self.connections.soil(slot);
         true
     }
 
     /// Gives a command's part to its device. Returns false if there is no head or no block.
     fn carry_out(&mut self, slot: usize, number: usize) -> bool {
-        let Some(it) = &mut self.connections[slot] else { return true };
+        let Some(it) = self.connections.all.get_mut(slot) else { return true };
         let subsystem = it.seat.as_ref().and_then(|seat| seat.controller.subsystem.clone());
-        let Some(command) = it.command(number) else { return true };
+        let Some(command) = it.commands.get_mut(number) else { return true };
         let Some(part) = command.part else { return true };
         let lane = match (find(&mut self.spaces, subsystem.as_ref()), pool(&mut self.pool)) {
-            (Some(space), Ok(pool)) => match space.lane(part.nsid, pool, &self.sockets) {
+            (Some(space), Ok(pool)) => match space.lane(part.nsid, pool, &self.connections.sockets)
+            {
                 Some(Ok(lane)) => Ok((lane, pool)),
                 // The host may retry: resources that are short now may be available later.
                 Some(Err(error)) => {
@@ -288,7 +281,7 @@ impl Hall {
             Ok(found) => found,
             Err(status) => {
                 it.finish(number, status);
-                self.soil(slot);
+                self.connections.soil(slot);
                 return true;
             }
         };
@@ -348,9 +341,9 @@ impl Hall {
 
     fn end_part(&mut self, slot: usize, number: usize, end: End) {
         let End { job, list, result, .. } = end;
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         it.parts -= 1;
-        if let Some(command) = it.command(number) {
+        if let Some(command) = it.commands.get_mut(number) {
             match result {
                 Err(_) => it.finish(number, status_of(job.op, result)),
                 Ok(()) => match (command.rest.pop(), list) {
@@ -368,7 +361,7 @@ impl Hall {
                 },
             }
         }
-        self.soil(slot);
+        self.connections.soil(slot);
     }
 }
 

@@ -46,7 +46,7 @@ fn wrong_command(at: u16) -> Outcome {
 impl Hall {
     /// Takes a connection's first command, which must be Connect.
     pub(super) fn take_first(&mut self, slot: usize, entry: Entry, data: u32) {
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         let is_connect = entry.opcode() == FABRICS && entry.fctype() == fctype::CONNECT;
         let refused = match entry.sgl() {
             _ if !is_connect => Some(Status::COMMAND_SEQUENCE_ERROR),
@@ -70,7 +70,9 @@ impl Hall {
             }
             Ok(data) => {
                 let outcome = self.seat(&Connect::of(&entry), &data);
-                if let (Outcome::Deferred, Some(it)) = (&outcome, &mut self.connections[slot]) {
+                if let (Outcome::Deferred, Some(it)) =
+                    (&outcome, self.connections.all.get_mut(slot))
+                {
                     it.phase = Phase::Deferred(entry, Box::new(data));
                     self.deferred.push(slot);
                     // Connections in other halls may have to end.
@@ -85,16 +87,16 @@ impl Hall {
 
     /// Whether a host is the one whose key TLS has, or has none and needs none.
     fn is_by_right_channel(&self, slot: usize, data: &ConnectData) -> bool {
-        let tls = self.connections[slot].as_ref().and_then(|it| it.tls.as_ref());
+        let tls = self.connections.all.get(slot).and_then(|it| it.peer.tls.as_ref());
         let (host, address) = (&data.host, &self.shared.address);
         let is_right = match tls {
             Some(session) => {
-                let names = session.psk_identity().and_then(|it| self.shared.keys.names(it));
+                let names = session.psk_identity().and_then(|it| self.shared.places.names(it));
                 names.is_some_and(|it| it.host == *host && it.subsystem == data.subsystem)
             }
             // Somebody else could have its name in the open.
             None => {
-                let subsystem = self.shared.find(&data.subsystem);
+                let subsystem = self.shared.places.find(&data.subsystem);
                 !subsystem.is_some_and(|it| it.has_tls_key(host))
             }
         };
@@ -108,7 +110,7 @@ impl Hall {
     /// Tries the Connects again that wait for the end of earlier connections.
     pub(super) fn retry_deferred(&mut self) {
         for slot in std::mem::take(&mut self.deferred) {
-            let Some(it) = &mut self.connections[slot] else { continue };
+            let Some(it) = self.connections.all.get_mut(slot) else { continue };
             let Phase::Deferred(entry, data) = &it.phase else { continue };
             let (entry, data) = (*entry, data.clone());
             match self.seat(&Connect::of(&entry), &data) {
@@ -124,7 +126,7 @@ impl Hall {
             return Outcome::Refused(Status::CONNECT_FORMAT, 0);
         }
         let is_discovery = data.subsystem == DISCOVERY_NQN;
-        let subsystem = if is_discovery { None } else { self.shared.find(&data.subsystem) };
+        let subsystem = if is_discovery { None } else { self.shared.places.find(&data.subsystem) };
         match &subsystem {
             None if !is_discovery => return wrong_data(ConnectData::SUBSYSTEM_AT),
             Some(it) if !it.is_allowed(&data.host) => {
@@ -174,14 +176,14 @@ impl Hall {
     fn conclude_connect(&mut self, slot: usize, entry: &Entry, outcome: Outcome) {
         let generation = self.shared.directory.generation();
         let policy = self.shared.directory.policy.lock().clone();
-        let Some(it) = &mut self.connections[slot] else { return };
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
         let seat = match outcome {
             Outcome::Seated(seat) => seat,
             Outcome::Deferred => return,
             Outcome::Refused(status, result) => {
                 it.phase = Phase::Initialized;
                 it.respond(entry.cid(), status, result);
-                return self.soil(slot);
+                return self.connections.soil(slot);
             }
         };
         let connect = Connect::of(entry);
@@ -220,7 +222,7 @@ impl Hall {
         if !keep_alive.is_zero() {
             self.look_by(Instant::now() + keep_alive);
         }
-        self.soil(slot);
+        self.connections.soil(slot);
     }
 }
 

@@ -1,13 +1,16 @@
-//! Rounds: at the end of a turn, the connections to which something has happened are looked at, and
-//! now and then all of them.
+//! Rounds: new connections, those that proceed or have ended, and now and then those that take too
+//! long.
 
+use std::io;
 use std::time::{Duration, Instant};
 
+use qpair_tls::PskServer;
 use rustix::net::{Shutdown, shutdown};
 use tracing::info;
 
-use super::input::CONNECT_LIMIT;
 use super::{Hall, LOOK_EVERY};
+use crate::nvme_tcp::connection::Connection;
+use crate::stream::{Peer, Peers, Rounds};
 
 /// The time after which a connection that keeps blocks and moves no bytes is disconnected, if
 /// others wait for blocks.
@@ -15,89 +18,82 @@ const STALL: Duration = Duration::from_secs(1);
 /// The time in which a host may read why its connection ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-impl Hall {
-    /// Looks at the connections to which something has happened.
-    pub(super) fn attend(&mut self) {
-        while let Some(slot) = self.dirty.pop() {
-            let Some(it) = &mut self.connections[slot] else { continue };
-            it.is_dirty = false;
-            loop {
-                self.unstall(slot);
-                self.advance(slot);
-                let Some(it) = &mut self.connections[slot] else { break };
-                let before = it.input.len();
-                if before > 0 {
-                    self.take_input(slot);
-                }
-                let Some(it) = &mut self.connections[slot] else { break };
-                let sent = match it.is_dead {
-                    true => Ok(0),
-                    false => {
-                        self.sockets.send(slot, &it.stream, it.tls.as_deref_mut(), &mut it.output)
-                    }
-                };
-                match sent {
-                    Ok(0) if it.input.len() == before => break,
-                    Ok(0) => {}
-                    Ok(_) => it.moved_at = Instant::now(),
-                    Err(_) => it.is_dead = true,
-                }
+/// The time limit for a connection to become part of a controller.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+impl Rounds for Hall {
+    type Peer = Connection;
+
+    fn peers(&mut self) -> &mut Peers<Connection> {
+        &mut self.connections
+    }
+
+    /// Takes new connections, and notices those that are to end.
+    fn take_post(&mut self) {
+        self.cut_connections();
+        self.retry_deferred();
+        self.tell_of_discovery();
+        let shared = self.shared.clone();
+        while let Some(stream) = self.connections.next_stream() {
+            // A session that cannot be made has no memory: the host comes again.
+            let Ok(tls) = shared.tls.as_ref().map(PskServer::session).transpose() else {
+                shared.lobby.leave(self.number);
+                continue;
+            };
+            let has_tls = tls.is_some();
+            let peer = Peer::new(stream, tls.map(Box::new));
+            if self.connections.add(Connection::new(peer), has_tls) {
+                self.look_by(Instant::now() + CONNECT_LIMIT);
             }
-            self.conclude(slot);
-        }
-        for _ in 0..self.waiting.len() {
-            let Some(slot) = self.waiting.pop_front() else { return };
-            let Some(it) = &mut self.connections[slot] else { continue };
-            it.is_waiting = false;
-            self.unstall(slot);
-            self.advance(slot);
-            let Some(it) = &mut self.connections[slot] else { continue };
-            if it.is_waiting {
-                self.waiting.pop_back();
-                self.waiting.push_front(slot);
-                return;
-            }
-            self.soil(slot);
         }
     }
 
-    /// Removes a connection that has ended, or sets for what its socket is watched.
+    fn take(&mut self, slot: usize, bytes: &[u8]) -> usize {
+        self.take_pdus(slot, bytes)
+    }
+
+    fn note_end(&mut self, slot: usize, error: &io::Error) {
+        if let Some(it) = self.connections.all.get(slot)
+            && it.peer.tls.is_some()
+            && it.is_unassociated()
+        {
+            let address = &self.shared.address;
+            info!(name: "refused", %address, %error, "a connection of NVMe/TCP has failed before Connect");
+        }
+    }
+
+    fn proceed(&mut self, slot: usize) {
+        self.unstall(slot);
+        self.advance(slot);
+    }
+
     fn conclude(&mut self, slot: usize) {
-        let most = self.read_bytes_max();
-        let Some(it) = &mut self.connections[slot] else { return };
-        let is_last = it.is_leaving && it.parts == 0 && !it.has_output();
-        if is_last && it.leaves_by.is_none() && !it.is_dead {
-            if let Some(session) = &mut it.tls {
-                session.close(&it.stream);
-            }
+        let Some(it) = self.connections.all.get_mut(slot) else { return };
+        let is_last = it.peer.is_leaving && it.parts == 0 && !it.peer.has_output();
+        if is_last && it.leaves_by.is_none() && !it.peer.is_dead {
+            it.peer.close_tls();
             // A socket that is closed with unread bytes may take the last message from the host.
-            let _ = shutdown(&it.stream, Shutdown::Write);
+            let _ = shutdown(&it.peer.stream, Shutdown::Write);
             let by = Instant::now() + FAREWELL;
             it.leaves_by = Some(by);
             self.looks_at = Some(self.looks_at.map_or(by, |at| at.min(by)));
         }
-        if !it.is_dead {
+        if !it.peer.is_dead {
             let reads = it.stalled.is_none() && (it.receiver.is_inside() || it.may_take());
-            let read = if it.is_leaving { it.leaves_by.is_some() } else { reads };
-            return self.sockets.watch(slot, &it.stream, read, it.has_output(), most);
+            let read = if it.peer.is_leaving { it.leaves_by.is_some() } else { reads };
+            return self.connections.watch(slot, read);
         }
-        let is_removed = self.sockets.remove(slot, &it.stream);
         if let Some(seat) = it.seat.as_ref().filter(|seat| seat.queue == 0) {
             seat.controller.end();
         }
-        if it.parts > 0 || !is_removed {
+        let has_parts = it.parts > 0;
+        if !self.connections.remove_socket(slot) || has_parts {
             return;
         }
-        let grants = it.commands.iter().flatten().filter(|command| command.has_small_grant);
+        let Some(it) = self.connections.remove(slot) else { return };
+        let grants = it.commands.iter().filter(|(_, command)| command.has_small_grant);
         self.small_grants -= grants.count() as u32;
-        if it.is_waiting {
-            self.waiting.retain(|waiting| *waiting != slot);
-        }
-        let seat = it.seat.take();
-        self.connections[slot] = None;
-        self.free.push(slot);
-        self.shared.lobby.leave(self.number);
-        if let Some(seat) = seat {
+        if let Some(seat) = it.seat {
             if seat.queue == 0 {
                 let (host, address) = (&seat.controller.host, &self.shared.address);
                 info!(name: "left", %address, host, "a host of NVMe/TCP has gone");
@@ -108,32 +104,31 @@ impl Hall {
             self.shared.lobby.wake();
         }
     }
+}
 
+impl Hall {
     /// Disconnects those that take too long: to connect, to be heard again, or with data while they
     /// keep blocks that others wait for. Also looks for namespaces that have grown.
     pub(super) fn look_at_times(&mut self) {
         let now = Instant::now();
         let is_due = self.looks_at.is_some_and(|at| at <= now);
-        let waits = !self.waiting.is_empty() || !self.deferred.is_empty() || self.door_rests;
+        let waits = !self.deferred.is_empty() || self.connections.tries_again();
         if !is_due && (!waits || now.duration_since(self.looked_at) < LOOK_EVERY) {
             return;
         }
         self.looked_at = now;
-        if self.door_rests {
-            self.rest_door(false);
-        }
+        self.connections.wake_door();
         self.retry_deferred();
         let limit = if self.shared.lobby.is_full() { LOOK_EVERY } else { CONNECT_LIMIT };
         let (mut late, mut next) = (Vec::new(), None::<Instant>);
-        for (slot, it) in self.connections.iter().enumerate() {
-            let Some(it) = it else { continue };
+        for (slot, it) in self.connections.all.iter() {
             let end = match (it.leaves_by, it.is_unassociated()) {
                 (Some(by), _) => Some(by),
-                (None, true) => Some(it.since + limit),
+                (None, true) => Some(it.peer.since + limit),
                 (None, false) => it.keep_alive_end(),
             };
-            let keeps = it.keeps_blocks() && !self.waiting.is_empty();
-            if end.is_some_and(|end| end <= now) || keeps && now - it.moved_at > STALL {
+            let keeps = it.keeps_blocks() && self.connections.has_waiting();
+            if end.is_some_and(|end| end <= now) || keeps && now - it.peer.moved_at > STALL {
                 late.push(slot);
             } else if let Some(end) = end {
                 next = Some(next.map_or(end, |next| next.min(end)));
@@ -141,18 +136,18 @@ impl Hall {
         }
         self.looks_at = next;
         for slot in late {
-            let is_told = self.connections[slot].as_ref().is_some_and(|it| it.is_leaving);
+            let is_told = self.connections.all.get(slot).is_some_and(|it| it.peer.is_leaving);
             if !is_told {
                 self.tell_of_end(slot, "the host was silent for too long");
             }
-            self.end(slot);
+            self.connections.end(slot);
         }
         for at in 0..self.spaces.len() {
             if self.spaces[at].is_resized() {
                 self.renew_namespaces(at);
             }
         }
-        if !self.dirty.is_empty() {
+        if self.connections.has_dirty() {
             self.attend();
         }
     }

@@ -147,8 +147,8 @@ impl Hall {
         let before = space.adopt();
         space.close_lanes();
         let (subsystem, now) = (space.subsystem.clone(), space.infos.clone());
-        for slot in 0..self.connections.len() {
-            let Some(it) = &mut self.connections[slot] else { continue };
+        for slot in 0..self.connections.all.end() {
+            let Some(it) = self.connections.all.get_mut(slot) else { continue };
             let its = it.seat.as_ref().and_then(|seat| seat.controller.subsystem.as_ref());
             let is_its = its.is_some_and(|its| Arc::ptr_eq(its, &subsystem));
             let Some(admin) = it.admin().filter(|_| is_its) else { continue };
@@ -159,12 +159,12 @@ impl Hall {
     }
 
     fn renew_places(&mut self) {
-        let places = self.shared.places();
+        let places = self.shared.places.all();
         self.spaces.retain(|space| {
             let stays = places.iter().any(|it| Arc::ptr_eq(&it.subsystem, &space.subsystem));
             if !stays {
                 // The post may be closed already: then it has left the set.
-                self.sockets.forget_other(space.post.as_fd());
+                self.connections.sockets.forget_other(space.post.as_fd());
             }
             stays
         });
@@ -177,7 +177,7 @@ impl Hall {
             }
             let post = place.posts[self.number].clone();
             // Without it, changes of namespaces wait until the hall wakes for another reason.
-            let _ = self.sockets.watch_other(post.as_fd(), OTHER);
+            let _ = self.connections.sockets.watch_other(post.as_fd(), OTHER);
             self.spaces.push(Space {
                 subsystem: place.subsystem,
                 post,
@@ -193,8 +193,8 @@ impl Hall {
 
     /// Tells hosts of a subsystem that their way to its namespaces has another state.
     fn tell_of_ana(&mut self, subsystem: &Arc<Subsystem>) {
-        for slot in 0..self.connections.len() {
-            let Some(it) = &mut self.connections[slot] else { continue };
+        for slot in 0..self.connections.all.end() {
+            let Some(it) = self.connections.all.get_mut(slot) else { continue };
             let its = it.seat.as_ref().and_then(|seat| seat.controller.subsystem.as_ref());
             let is_its = its.is_some_and(|its| Arc::ptr_eq(its, subsystem));
             let Some(admin) = it.admin().filter(|_| is_its) else { continue };
@@ -208,7 +208,7 @@ impl Hall {
     pub(super) fn count_hosts(&self, subsystem: Option<&Arc<Subsystem>>) {
         let Some(subsystem) = subsystem else { return };
         let is_its = |its: &Arc<Subsystem>| Arc::ptr_eq(its, subsystem);
-        let has_client = self.connections.iter().flatten().any(|it| {
+        let has_client = self.connections.all.iter().any(|(_, it)| {
             let its = it.seat.as_ref().and_then(|seat| seat.controller.subsystem.as_ref());
             its.is_some_and(is_its)
         });

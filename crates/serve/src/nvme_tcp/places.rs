@@ -1,20 +1,41 @@
-//! The keys of TLS by which hosts come to a portal.
+//! The subsystems of a portal, and the keys of TLS by which hosts come to them.
 
 use std::sync::Arc;
 
 use qpair_memory::locks::Mutex;
 use qpair_nvme_auth::psk::TlsKey;
 use qpair_nvme_auth::{Hash, Names};
+use qpair_nvme_wire::ana::AnaState;
 use qpair_nvme_wire::fabrics::DISCOVERY_NQN;
 use qpair_tls::{Key, KeyHash, KeySource};
 
-use super::portal::Place;
+use crate::nvmf::{Post, Subsystem};
 
-/// The keys of the hosts of all subsystems of a portal. They are derived when a host names one.
+/// A subsystem of a portal, with the post of each hall.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys(pub(crate) Arc<Mutex<Vec<Place>>>);
+pub(crate) struct Place {
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) posts: Vec<Arc<Post>>,
+    /// The state of the way by this portal to the namespaces, and the number of its changes.
+    pub(crate) ana: (AnaState, u64),
+}
 
-impl Keys {
+/// The subsystems of a portal. The keys of their hosts are derived when a host names one.
+#[derive(Debug, Default)]
+pub(crate) struct Places(pub(super) Mutex<Vec<Place>>);
+
+impl Places {
+    pub(crate) fn all(&self) -> Vec<Place> {
+        self.0.lock().clone()
+    }
+
+    /// Returns the subsystem of a name.
+    pub(crate) fn find(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        let places = self.0.lock();
+        let found = places.iter().find(|it| it.subsystem.nqn == nqn);
+        found.map(|it| it.subsystem.clone())
+    }
+
     fn get(&self, identity: &[u8]) -> Option<(Names, TlsKey)> {
         let identity = std::str::from_utf8(identity).ok()?;
         let places = self.0.lock();
@@ -31,7 +52,7 @@ impl Keys {
     }
 }
 
-impl KeySource for Keys {
+impl KeySource for Places {
     fn find(&self, identity: &[u8]) -> Option<Key> {
         let (_, TlsKey { key, hash, .. }) = self.get(identity)?;
         let hash = if hash == Hash::Sha384 { KeyHash::Sha384 } else { KeyHash::Sha256 };
