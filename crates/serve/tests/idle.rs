@@ -97,6 +97,7 @@ fn a_thousand_idle_disks_wake_nobody() {
 /// hall of NVMe/TCP once took that for work, and its worker never slept again.
 #[test]
 fn a_worker_sleeps_after_the_requests_of_hosts_and_clients() {
+    let _alone = alone();
     const NQN: &str = "nqn.2026-11.invalid.example:idle";
     let folder =
         tempfile::Builder::new().prefix("tw").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
