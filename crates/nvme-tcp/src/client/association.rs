@@ -144,8 +144,8 @@ impl Shared {
         self.state.lock().queues.remove(&number);
     }
 
-    /// Connects an I/O queue of the controller, or of another if that is lost. Returns the most data
-    /// of a PDU to the target too, bytes.
+    /// Connects an I/O queue of the controller, or of another if that is lost. Returns the queue's
+    /// connection, and the most data of a PDU to the target, bytes.
     ///
     /// # Errors
     /// The errors of connecting; `Gone` if the target has another namespace now.

@@ -1,5 +1,5 @@
-//! The part that clients of disks over a stream have in common: a channel, which is a connection and
-//! the requests in flight on it. A [`Protocol`] says which bytes these are.
+//! The common part of clients of disks over streams: a channel, which is a connection and the
+//! requests in flight on it. A [`Protocol`] says which bytes these are.
 
 mod channel;
 mod jobs;
