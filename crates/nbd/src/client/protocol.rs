@@ -5,7 +5,7 @@
 //! - data goes to a buffer only inside the range of a read that is in flight.
 
 use qpair_block::{IoError, Op, Request, Result};
-use qpair_socket::client::{Jobs, Parsed, Protocol, StreamChannel, Wire};
+use qpair_socket::client::{Event, Jobs, Parsed, Protocol, StreamChannel, Wire};
 
 use super::device::Count;
 use super::handshake::Facts;
@@ -116,6 +116,25 @@ impl Protocol for Nbd {
     const NAME: &'static str = "NBD";
     const PEER: &'static str = "server";
     const IS_STRICT: bool = true;
+
+    fn report(device: &str, event: Event<'_>) {
+        match event {
+            Event::Lost(error) => {
+                tracing::warn!(name: "lost", device, error, "a connection of NBD was lost");
+            }
+            Event::LostWrites => tracing::warn!(
+                name: "lost_writes",
+                device,
+                "the NBD server may have lost writes, so flushes fail until the device is opened again"
+            ),
+            Event::Gone(error) => {
+                tracing::warn!(name: "gone", device, error, "an NBD server was given up");
+            }
+            Event::Back => {
+                tracing::info!(name: "back", device, "a connection of NBD was made again");
+            }
+        }
+    }
 
     fn size_bytes(&self) -> u64 {
         self.size_bytes

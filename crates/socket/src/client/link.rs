@@ -8,7 +8,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{Shutdown, shutdown};
 
 use super::channel::{SOCKET, StreamChannel};
-use super::protocol::Protocol;
+use super::jobs::Setting;
+use super::protocol::{Event, Protocol};
 use super::wire::Wire;
 
 #[derive(Debug)]
@@ -43,15 +44,10 @@ impl<P: Protocol> StreamChannel<P> {
 
     /// Takes notice that the connection is lost, and connects again if there are jobs.
     pub(super) fn lose(&mut self, why: &str) {
-        let (device, name) = (&self.jobs.setting.info.name, P::NAME);
-        tracing::warn!(name: "lost", device, error = why, "a connection of {name} was lost");
-        if self.jobs.setting.writes.lose() {
-            tracing::warn!(
-                name: "lost_writes",
-                device,
-                "the {name} {} may have lost writes, so flushes fail until the device is opened again",
-                P::PEER
-            );
+        let Setting { info, writes, .. } = &self.jobs.setting;
+        P::report(&info.name, Event::Lost(why));
+        if writes.lose() {
+            P::report(&info.name, Event::LostWrites);
         }
         self.close();
         self.link = Link::Down;
@@ -73,9 +69,7 @@ impl<P: Protocol> StreamChannel<P> {
 
     /// Ends all jobs with an error, and so all later ones.
     pub(super) fn give_up(&mut self, why: &str) {
-        let device = &self.jobs.setting.info.name;
-        let (name, peer) = (P::NAME, P::PEER);
-        tracing::warn!(name: "gone", device, error = why, "an {name} {peer} was given up");
+        P::report(&self.jobs.setting.info.name, Event::Gone(why));
         self.close();
         self.link = Link::Gone;
         for slot in 0..self.jobs.slots.len() {
@@ -101,8 +95,7 @@ impl<P: Protocol> StreamChannel<P> {
         (self.wire, self.link) = (wire, Link::Up);
         self.connected_at = Instant::now();
         self.jobs.setting.resets.fetch_add(1, Ordering::Relaxed);
-        let (device, name) = (&self.jobs.setting.info.name, P::NAME);
-        tracing::info!(name: "back", device, "a connection of {name} was made again");
+        P::report(&self.jobs.setting.info.name, Event::Back);
         for slot in 0..self.jobs.slots.len() {
             let op = self.jobs.slots[slot].as_ref().map(|job| job.request.op);
             if op == Some(Op::Flush) && self.jobs.setting.writes.are_lost() {

@@ -9,5 +9,5 @@ mod wire;
 
 pub use channel::StreamChannel;
 pub use jobs::{Job, Jobs, Setting};
-pub use protocol::{Parsed, Protocol};
+pub use protocol::{Event, Parsed, Protocol};
 pub use wire::Wire;

@@ -8,6 +8,19 @@ use super::wire::Wire;
 /// A result of parsing. The error says how the peer broke the protocol.
 pub type Parsed<T = ()> = std::result::Result<T, &'static str>;
 
+/// A change of a channel's connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The connection was lost, and why.
+    Lost(&'a str),
+    /// Writes may be lost with it, so flushes fail from now on.
+    LostWrites,
+    /// The peer was given up, and why.
+    Gone(&'a str),
+    /// The connection was made again.
+    Back,
+}
+
 /// A protocol of requests and replies, on one connection at a time.
 pub trait Protocol: Sized {
     /// The state of a request, beside what a [`Job`](super::Job) has.
@@ -20,6 +33,9 @@ pub trait Protocol: Sized {
     const PEER: &'static str;
     /// Whether a peer that breaks the protocol is given up. Otherwise the channel connects again.
     const IS_STRICT: bool;
+
+    /// Logs an event, in the crate of the protocol: users set the level of a crate.
+    fn report(device: &str, event: Event<'_>);
 
     fn size_bytes(&self) -> u64;
 

@@ -15,7 +15,7 @@ use qpair_block::{Op, Request, Result};
 use qpair_nvme_wire::command::{DEALLOCATE, FORCE_UNIT_ACCESS, io};
 use qpair_nvme_wire::fabrics::{Sgl, sgl};
 use qpair_nvme_wire::{Command, Range};
-use qpair_socket::client::{Job, Jobs, Parsed, Protocol, StreamChannel, Wire};
+use qpair_socket::client::{Event, Job, Jobs, Parsed, Protocol, StreamChannel, Wire};
 
 use super::association::{Association, with_data, without_data};
 use crate::wire::{DataPdu, Digests, End, R2t, Receiver, crc32c, put};
@@ -132,6 +132,25 @@ impl Protocol for NvmeTcp {
     const NAME: &'static str = "NVMe/TCP";
     const PEER: &'static str = "target";
     const IS_STRICT: bool = false;
+
+    fn report(device: &str, event: Event<'_>) {
+        match event {
+            Event::Lost(error) => {
+                tracing::warn!(name: "lost", device, error, "a connection of NVMe/TCP was lost");
+            }
+            Event::LostWrites => tracing::warn!(
+                name: "lost_writes",
+                device,
+                "the NVMe/TCP target may have lost writes, so flushes fail until the device is opened again"
+            ),
+            Event::Gone(error) => {
+                tracing::warn!(name: "gone", device, error, "an NVMe/TCP target was given up");
+            }
+            Event::Back => {
+                tracing::info!(name: "back", device, "a connection of NVMe/TCP was made again");
+            }
+        }
+    }
 
     fn size_bytes(&self) -> u64 {
         self.association.size_bytes()
