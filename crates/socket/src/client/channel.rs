@@ -114,7 +114,8 @@ impl<P: Protocol> StreamChannel<P> {
 
     fn send(&mut self) {
         if self.is_up()
-            && let Err(error) = self.wire.send_records()
+            && self.wire.has_records()
+            && let Err(error) = self.wire.send(&[])
         {
             return self.lose(&error.to_string());
         }

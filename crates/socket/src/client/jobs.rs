@@ -100,6 +100,7 @@ impl<S: Default> Jobs<S> {
     }
 
     /// Gives a request a slot, or returns it if none is free.
+    #[inline]
     pub(super) fn insert(&mut self, request: Request) -> Result<usize, Request> {
         let Some(slot) = self.free.pop() else { return Err(request) };
         let since = Instant::now();
@@ -113,6 +114,7 @@ impl<S: Default> Jobs<S> {
     }
 
     /// Ends a job whose reply has come.
+    #[inline]
     pub fn conclude(&mut self, slot: usize, mut result: Result<(), IoError>) {
         let Some(job) = self.slots[slot].take() else { return };
         let Request { op, force_unit_access, .. } = job.request;
@@ -169,6 +171,7 @@ impl<S: Default> Jobs<S> {
     }
 
     /// Returns the time if it is that of a look at the jobs' times.
+    #[inline]
     pub(super) fn look(&mut self) -> Option<Instant> {
         let at = self.looks_at?;
         let now = Instant::now();

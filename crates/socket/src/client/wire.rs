@@ -16,6 +16,7 @@ pub struct Wire {
 
 impl Wire {
     /// Receives data; `None` if there is none now, 0 if the peer has closed.
+    #[inline]
     pub(super) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match &mut self.tls {
             Some(session) => session.receive(&self.socket, into),
@@ -27,7 +28,9 @@ impl Wire {
         }
     }
 
-    /// Sends from the front of `bytes`; `None` if the socket takes nothing now.
+    /// Sends from the front of `bytes`, behind records that wait; `None` if the socket takes nothing
+    /// now.
+    #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         if let Some(session) = &mut self.tls {
             let count = session.send(&self.socket, &[IoSlice::new(bytes)])?;
@@ -42,15 +45,8 @@ impl Wire {
     }
 
     /// Whether records of TLS wait until the socket takes them.
+    #[inline]
     pub(super) fn has_records(&self) -> bool {
         self.tls.as_ref().is_some_and(|session| session.has_output())
-    }
-
-    /// Sends records of TLS that wait.
-    pub(super) fn send_records(&mut self) -> io::Result<()> {
-        match &mut self.tls {
-            Some(session) if session.has_output() => session.send(&self.socket, &[]).map(drop),
-            _ => Ok(()),
-        }
     }
 }
