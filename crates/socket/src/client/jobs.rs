@@ -34,6 +34,7 @@ impl<S> Job<S> {
     }
 
     /// Appends data of a write, from an offset in the request.
+    #[inline]
     pub fn put_data(&self, offset: u32, len: u32, output: &mut Vec<u8>) {
         let Some(buffer) = &self.request.buffer else { return };
         let at = output.len();
@@ -45,6 +46,7 @@ impl<S> Job<S> {
     }
 
     /// Moves data of a read into its buffer. The caller has checked that it is inside the request.
+    #[inline]
     pub fn fill(&mut self, offset: u32, data: &[u8]) {
         if let Some(buffer) = &mut self.request.buffer {
             buffer.copy_from(self.request.buffer_offset_bytes as usize + offset as usize, data);
