@@ -28,8 +28,8 @@ impl Wire {
         }
     }
 
-    /// Sends from the front of `bytes`, behind records that wait; `None` if the socket takes nothing
-    /// now.
+    /// Sends from the front of `bytes`, behind records that wait. Returns `None` if the socket takes
+    /// nothing now.
     #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         if let Some(session) = &mut self.tls {
