@@ -28,7 +28,7 @@ impl Wire {
         }
     }
 
-    /// Sends from the front of `bytes`, behind records that wait. Returns `None` if the socket takes
+    /// Sends from the front of `bytes`, behind records that wait; `None` if the socket takes
     /// nothing now.
     #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
