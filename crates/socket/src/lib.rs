@@ -1,13 +1,18 @@
-//! Messages with descriptors over Unix sockets: the common part of vfio-user and vhost-user.
+//! Streams of messages.
 //!
+//! The common part of vfio-user and vhost-user, messages with descriptors over Unix sockets:
 //! - [`Listener`]: a socket at a path.
 //! - [`Incoming`]: reassembles messages of any protocol whose messages begin with a
 //!   [`MessageHeader`].
 //! - [`receive`] and [`send`]: bytes and descriptors. Nothing here blocks.
 //! - [`Fields`] and [`Writer`]: integers in payloads.
+//!
+//! The common part of the clients of NBD and NVMe/TCP is [`client`]: the channel of a disk that a
+//! server has.
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 mod fields;
 mod incoming;
 mod listener;

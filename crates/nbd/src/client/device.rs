@@ -10,10 +10,11 @@ use std::time::Duration;
 use qpair_block::{
     BlockDevice, ChannelOptions, DeviceInfo, Error, ErrorKind, IoChannel, Result, UnflushedWrites,
 };
+use qpair_socket::client::Setting;
 
-use super::channel::{NbdChannel, Setting};
 use super::handshake::Facts;
 use super::peer::Peer;
+use super::protocol::{Nbd, NbdChannel};
 use super::tls::NbdTls;
 use crate::Address;
 use crate::wire::export_flag as flag;
@@ -167,15 +168,15 @@ impl BlockDevice for NbdDevice {
             let context = format!("{} has changed since it was opened", self.info.name);
             return Err(Error::new(ErrorKind::Gone, context).hint("open it again"));
         }
+        let (peer, size_bytes) = (self.peer.clone(), self.size_bytes());
+        let protocol = Nbd { peer, facts, size_bytes, following: None, _count: count };
         let setting = Setting {
-            peer: self.peer.clone(),
             info: self.info.clone(),
-            size_bytes: self.size_bytes(),
             limit: self.options.request_timeout,
             resets: self.resets.clone(),
             writes: self.writes.clone(),
         };
-        Ok(Box::new(NbdChannel::new(wire, facts, setting, options, count)?))
+        Ok(Box::new(NbdChannel::new(protocol, wire, setting, options)?))
     }
 }
 

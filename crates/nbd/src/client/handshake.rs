@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use qpair_block::{Error, ErrorKind, Result};
+use qpair_socket::client::Wire;
 use qpair_tls::Session;
 use qpair_wire::be;
 use rustix::io::ioctl_fionbio;
@@ -15,7 +16,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::peer::Peer;
-use super::tls::{Trust, Wire};
+use super::tls::Trust;
 use crate::Address;
 use crate::wire::handshake::{
     GREETING, GREETING_BYTES, OPTION, OPTION_REPLY, OPTION_REPLY_BYTES, answer, info, option,

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use qpair_block::Result;
+use qpair_socket::client::Wire;
 
 use super::handshake::{Facts, connect};
-use super::tls::{Trust, Wire};
+use super::tls::Trust;
 use crate::Address;
 
 /// A connection that can be made again.

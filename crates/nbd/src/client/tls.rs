@@ -1,10 +1,9 @@
-//! TLS of a client: the files, and the connection after the negotiation.
+//! TLS of a client: the files.
 
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use qpair_block::{Error, ErrorKind, Result};
-use qpair_tls::{ClientFiles, Session, TlsClient};
+use qpair_tls::{ClientFiles, TlsClient};
 
 use crate::Address;
 
@@ -53,11 +52,4 @@ impl NbdTls {
         let client = TlsClient::new(&ClientFiles { ca: ca.into(), identity })?;
         Ok(Some(Trust { client, name }))
     }
-}
-
-/// A connection whose negotiation has ended. The socket does not block.
-#[derive(Debug)]
-pub(super) struct Wire {
-    pub(super) socket: OwnedFd,
-    pub(super) tls: Option<Box<Session>>,
 }

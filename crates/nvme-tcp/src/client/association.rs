@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::TcpStream;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar};
@@ -20,6 +19,7 @@ use qpair_nvme_wire::registers::{CAP, CC, CC_RUN, CSTS, CSTS_READY, Capabilities
 use qpair_nvme_wire::{
     Command, IDENTIFY_BYTES, IdentifyController, IdentifyNamespace, NSID_ALL, Status,
 };
+use qpair_socket::client::Wire;
 use qpair_tls::PskClient;
 
 use super::authentication::{authenticate, read_keys};
@@ -53,14 +53,6 @@ pub(super) struct Facts {
     pub(super) capsule_bytes: u32,
     pub(super) entries_max: u32,
     pub(super) queues: u16,
-}
-
-/// A connected I/O queue.
-#[derive(Debug)]
-pub(super) struct Queue {
-    pub(super) stream: TcpStream,
-    pub(super) tls: Option<Box<qpair_tls::Session>>,
-    pub(super) data_bytes_max: u32,
 }
 
 #[derive(Debug)]
@@ -152,11 +144,12 @@ impl Shared {
         self.state.lock().queues.remove(&number);
     }
 
-    /// Connects an I/O queue of the controller, or of another if that is lost.
+    /// Connects an I/O queue of the controller, or of another if that is lost. Returns the queue's
+    /// connection, and the most data of a PDU to the target, bytes.
     ///
     /// # Errors
     /// The errors of connecting; `Gone` if the target has another namespace now.
-    pub(super) fn connect_queue(&self, number: u16, entries: u32) -> Result<Queue> {
+    pub(super) fn connect_queue(&self, number: u16, entries: u32) -> Result<(Wire, u32)> {
         let mut state = self.state.lock();
         if let Some(session) = &state.session {
             match self.connect(session.controller, number, entries) {
@@ -182,7 +175,7 @@ impl Shared {
         queue
     }
 
-    fn connect(&self, controller: u16, number: u16, entries: u32) -> Result<Queue> {
+    fn connect(&self, controller: u16, number: u16, entries: u32) -> Result<(Wire, u32)> {
         let NvmeTcpOptions { digests, timeout, .. } = self.options;
         let keys = self.keys.as_ref();
         let mut link = Link::open(&self.place.address, digests, timeout, self.tls.as_ref())?;
@@ -193,8 +186,8 @@ impl Shared {
             .map_err(|it| refused(&self.place, it))?;
         authenticate(&mut link, &self.place, &self.options, keys, answer)?;
         let data_bytes_max = link.data_bytes_max;
-        let (stream, tls) = link.into_stream().map_err(|cause| failed(&self.place, cause))?;
-        Ok(Queue { stream, tls, data_bytes_max })
+        let wire = link.into_wire().map_err(|cause| failed(&self.place, cause))?;
+        Ok((wire, data_bytes_max))
     }
 
     /// Asks the target for a sign of life, and whether the namespace has changed.

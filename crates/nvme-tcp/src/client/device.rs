@@ -10,9 +10,10 @@ use qpair_block::{
 };
 
 use qpair_nvme_wire::Range;
+use qpair_socket::client::Setting;
 
 use super::association::Association;
-use super::channel::{NvmeTcpChannel, Setting};
+use super::protocol::{NvmeTcp, NvmeTcpChannel};
 use crate::address::Place;
 use crate::wire::Digests;
 
@@ -175,19 +176,15 @@ impl BlockDevice for NvmeTcpDevice {
             let context = format!("{} allows {queues} queues", self.info.name);
             return Err(Error::new(ErrorKind::Busy, context).hint("use fewer workers"));
         };
-        let entries = (options.depth + 1).max(2);
+        let queue = (number, (options.depth + 1).max(2));
+        let NvmeTcpOptions { digests, polls, request_timeout: limit, .. } = self.options;
+        let (protocol, wire) = NvmeTcp::connect(self.association.clone(), queue, digests, polls)?;
         let setting = Setting {
-            association: self.association.clone(),
-            number,
-            entries,
             info: self.info.clone(),
-            digests: self.options.digests,
-            polls: self.options.polls,
-            limit: self.options.request_timeout,
+            limit,
             resets: self.resets.clone(),
             writes: self.writes.clone(),
         };
-        let queue = setting.association.connect_queue(number, entries)?;
-        Ok(Box::new(NvmeTcpChannel::new(queue, setting, options)?))
+        Ok(Box::new(NvmeTcpChannel::new(protocol, wire, setting, options)?))
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use qpair_block::{Error, ErrorKind, Result};
 use qpair_nvme_wire::fabrics::{Connect, ConnectData, NO_FLOW_CONTROL};
 use qpair_nvme_wire::{Command, Completion, Status};
+use qpair_socket::client::Wire;
 use qpair_tls::{PskClient, Session};
 
 use super::tls::{Timed, start};
@@ -288,12 +289,12 @@ impl Link {
         }
     }
 
-    /// Returns the socket, which does not block any more, and its TLS.
-    pub(super) fn into_stream(self) -> io::Result<(TcpStream, Option<Box<Session>>)> {
+    /// Returns the connection, which does not block any more.
+    pub(super) fn into_wire(self) -> io::Result<Wire> {
         if !self.input.is_empty() {
             return Err(broken("the target sent more than was asked for"));
         }
         self.stream.set_nonblocking(true)?;
-        Ok((self.stream, self.tls))
+        Ok(Wire { socket: self.stream.into(), tls: self.tls })
     }
 }

@@ -3,9 +3,9 @@
 
 mod association;
 mod authentication;
-mod channel;
 mod device;
 mod link;
+mod protocol;
 mod tls;
 
 pub use device::{NvmeTcpDevice, NvmeTcpOptions};

@@ -101,6 +101,7 @@ pub struct Header {
 impl Header {
     pub const BYTES: usize = 8;
 
+    #[inline]
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         Self {
