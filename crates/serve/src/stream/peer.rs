@@ -5,9 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use qpair_socket::receive_bytes;
 use qpair_tls::Session;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
 use super::output::Output;
 
@@ -63,18 +62,8 @@ impl Peer {
         }
     }
 
-    /// Reads what the socket has. Returns `None` if that is nothing.
-    ///
-    /// # Errors
-    /// The socket's, and those of [`Session::receive`].
+    /// Reads what has come, as [`receive_bytes`] does.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if let Some(session) = &mut self.tls {
-            return session.receive(&self.stream, buffer);
-        }
-        match recv(&self.stream, buffer, RecvFlags::DONTWAIT) {
-            Ok((_, count)) => Ok(Some(count)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        receive_bytes(&self.stream, self.tls.as_deref_mut(), buffer)
     }
 }

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 
 use qpair_tls::Session;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{SendFlags, send};
+
+use crate::stream::receive_bytes;
 
 /// A connection whose negotiation has ended. The socket does not block.
 #[derive(Debug)]
@@ -15,21 +17,14 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Receives data; `None` if there is none now, 0 if the peer has closed.
+    /// Reads what has come, as [`receive_bytes`] does.
     #[inline]
     pub(super) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        match &mut self.tls {
-            Some(session) => session.receive(&self.socket, into),
-            None => match recv(&self.socket, into, RecvFlags::DONTWAIT) {
-                Ok((_, count)) => Ok(Some(count)),
-                Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-                Err(errno) => Err(errno.into()),
-            },
-        }
+        receive_bytes(&self.socket, self.tls.as_deref_mut(), into)
     }
 
-    /// Sends from the front of `bytes`, behind records that wait; `None` if the socket takes
-    /// nothing now.
+    /// Sends from the front of `bytes`, behind records that wait. Returns `None` if the socket
+    /// takes nothing now.
     #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         if let Some(session) = &mut self.tls {
